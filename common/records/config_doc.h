@@ -1,0 +1,66 @@
+/* config_doc.h - the document c/<config> as more than one service reads it.
+ *
+ * HASH fields: rev; settings (JSON), state, account, keyed, create_horizon_ms, template,
+ * rollout (controlplane); image (JSON), next_generation, lock, fence, row:<id> (skills). */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/errors/errors.h"
+#include "common/redis/redis.h"
+
+/* The skill image pointer. All zero: none. */
+struct berth_image_pointer {
+    char snapshot_id[129];
+    uint64_t generation;
+    uint64_t rebuild_before; /* bindings of a lower generation are stale */
+    char account[65];        /* hex fingerprint of the account it lives in */
+    char base_template_id[129];
+    int64_t build_ms;
+};
+
+struct berth_config_doc {
+    bool exists;
+    char rev[17];
+    char state[16];    /* "active" or "deleting" */
+    char account[65];  /* hex fingerprint, "" = none */
+    char template_id[129];
+    bool keyed_create;
+    int64_t create_horizon_ms;
+    struct berth_image_pointer image;
+    uint64_t next_generation; /* at least 1 */
+};
+
+/* Errors: INTERNAL_BUG when the document does not validate (unknown members are fine). */
+BERTH_MUST_CHECK enum berth_code berth_config_doc_parse(const struct berth_doc *doc,
+                                                        struct berth_config_doc *ret,
+                                                        struct berth_error *err);
+/* JSON of the `image` field; owned. NULL: no memory. */
+char *berth_image_pointer_format(const struct berth_image_pointer *image);
+
+/* The image may be booted: there is one, and it lives in the account of the config. */
+bool berth_image_usable(const struct berth_config_doc *config);
+
+/* A row of the snapshot ledger: JSON in field row:<row_id>. */
+struct berth_snapshot_row {
+    char row_id[33];
+    char snapshot_id[129]; /* the backend's; "" while building */
+    char origin[8];        /* "skills" or "user" */
+    char state[16];        /* building, active, superseded, deleted, abandoned */
+    uint64_t generation;   /* 0: a user's own */
+    char planned_name[64];
+    char parent_snapshot_id[129];
+    char account[65];
+    char display_name[257];
+    char source_session[129];
+    char created_by[129];
+    char request_id[129];
+    uint64_t size_bytes;
+    int64_t create_ms, supersede_ms;
+    int64_t not_after_ms; /* of the backend call that builds it */
+};
+BERTH_MUST_CHECK enum berth_code berth_snapshot_row_parse(const char *json,
+                                                          struct berth_snapshot_row *ret,
+                                                          struct berth_error *err);
+char *berth_snapshot_row_format(const struct berth_snapshot_row *row);

@@ -1,0 +1,24 @@
+/* keys.h - every Redis key of Berth (design section 1). All keys of a tenant share one hash tag. */
+#pragma once
+
+enum { BERTH_KEY_MAX = 320 };
+
+/* Each writes a NUL-terminated key into buf[BERTH_KEY_MAX] and returns buf. Ids must have been
+ * checked (common/fields): at most 128 characters each. */
+const char *berth_key_session(char *buf, const char *tenant, const char *session);
+const char *berth_key_session_prefix(char *buf, const char *tenant); /* "berth:{t}:s/" */
+const char *berth_key_config(char *buf, const char *tenant, const char *config);
+const char *berth_key_config_prefix(char *buf, const char *tenant);
+const char *berth_key_index_config(char *buf, const char *tenant, const char *config);
+const char *berth_key_index_configs(char *buf, const char *tenant); /* ZSET of the tenant's config ids */
+const char *berth_key_due(char *buf, const char *tenant);
+const char *berth_key_alias(char *buf, const char *tenant);
+const char *berth_key_snapshot_index(char *buf, const char *tenant);
+const char *berth_key_events(char *buf, const char *tenant);
+const char *berth_key_tenant(char *buf, const char *tenant);
+const char *berth_key_operation(char *buf, const char *tenant, const char *operation);
+
+#define BERTH_KEY_TENANTS "berth:tenants"       /* SET of tenant ids: a hint */
+#define BERTH_KEY_DEPLOYMENT "berth:deployment" /* the deployment id */
+#define BERTH_KEY_EPOCH "berth:epoch"           /* present: the index is whole */
+#define BERTH_KEY_CHANGES "berth:changes"       /* pub/sub channel: records that changed */

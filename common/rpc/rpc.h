@@ -1,0 +1,281 @@
+/* rpc.h - gRPC core behind a small surface. Only common/rpc/ includes <grpc/...>.
+ *
+ * Servers have two kinds of handlers. A *unary* one is an ordinary function that may block; it
+ * runs on a bounded pool. An *evented* one is a set of callbacks on the server's loop thread and
+ * must never block; it serves any kind of method, streams included. Clients likewise: one
+ * blocking call, one with a callback, and evented streams. */
+#pragma once
+
+#include <protobuf-c/protobuf-c.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/errors/errors.h"
+#include "common/loop/loop.h"
+#include "common/pool/pool.h"
+
+/* ------------------------------------------------------------------ limits */
+
+enum {
+    BERTH_RPC_MESSAGE_MAX = 4 << 20,  /* bytes of one message, both ways */
+    BERTH_RPC_METADATA_MAX = 64 << 10, /* bytes of all metadata of a call */
+    BERTH_RPC_DEPTH_MAX = 64,         /* nested messages */
+    BERTH_RPC_FIELDS_MAX = 64 << 10,  /* wire records in one message */
+};
+
+/* ---------------------------------------------------------------- messages */
+
+/* The bytes of one message, immutable, reference counted, shared between threads. */
+struct berth_buf;
+
+struct berth_buf *berth_buf_new(const void *data, size_t size); /* copies; NULL: no memory */
+struct berth_buf *berth_buf_pack(const ProtobufCMessage *message); /* NULL: no memory */
+struct berth_buf *berth_buf_ref(struct berth_buf *buf);
+struct berth_buf *berth_buf_unref(struct berth_buf *buf); /* NULL is fine; returns NULL */
+BERTH_DEFINE_AUTO(struct berth_buf *, berth_buf_unref)
+size_t berth_buf_size(const struct berth_buf *buf);
+/* Contiguous view, borrowed until the last unref. (May have to copy once.) */
+const uint8_t *berth_buf_data(struct berth_buf *buf);
+
+/* The guarded decoder: depth, record count, memory budget (16 x size + 64 KiB), UTF-8 and
+ * embedded NUL are checked before and while protobuf-c unpacks. *ret is freed with
+ * protobuf_c_message_free_unpacked(m, NULL). Unknown enum numbers and missing messages are the
+ * caller's to check (common/fields).
+ * Errors: FIELD_INVALID, MESSAGE_TOO_LARGE, OUT_OF_MEMORY. */
+BERTH_MUST_CHECK enum berth_code berth_decode(const ProtobufCMessageDescriptor *type,
+                                              const void *data, size_t size,
+                                              ProtobufCMessage **ret, struct berth_error *err);
+BERTH_MUST_CHECK enum berth_code berth_buf_decode(const ProtobufCMessageDescriptor *type,
+                                                  struct berth_buf *buf, ProtobufCMessage **ret,
+                                                  struct berth_error *err);
+
+/* Metadata to send. Keys are lower case; those ending in "-bin" carry any bytes. Borrowed for
+ * the length of the call that takes it. */
+struct berth_metadata {
+    const char *key;
+    const void *value;
+    size_t size;
+};
+
+/* ------------------------------------------------------------- calls (server) */
+
+struct berth_call; /* one RPC in progress; valid until the handler returns, or while ref'd */
+
+int64_t berth_call_left_ms(const struct berth_call *call); /* of the deadline; never negative;
+                                                              INT64_MAX where there is none */
+bool berth_call_cancelled(const struct berth_call *call);
+/* True: came over a unix socket from an allowed uid (SO_PEERCRED). */
+bool berth_call_is_peer(const struct berth_call *call);
+/* Value of a request metadata entry; borrowed until the call ends; NULL: not sent. */
+const void *berth_call_metadata(const struct berth_call *call, const char *key, size_t *ret_size);
+/* 16 hex digits, in the log line of the call and in INTERNAL errors. */
+const char *berth_call_request_id(const struct berth_call *call);
+/* The W3C traceparent to pass on: the caller's, or one made here. "" never. */
+const char *berth_call_traceparent(const struct berth_call *call);
+
+/* A unary handler. req is borrowed until it returns (deferred: until the answer). On BERTH_OK it
+ * has filled *ret_resp with a message that the runtime frees with
+ * protobuf_c_message_free_unpacked(resp, NULL), so all of it is heap-allocated as by unpack;
+ * otherwise err is filled and becomes the status. It does not log. A handler that has to wait
+ * returns BERTH_DEFERRED after berth_call_ref() and answers later, once, from any thread, with
+ * berth_call_answer(). */
+typedef enum berth_code (*berth_unary_fn)(void *service, struct berth_call *call,
+                                          const ProtobufCMessage *req, ProtobufCMessage **ret_resp,
+                                          struct berth_error *err);
+
+struct berth_call *berth_call_ref(struct berth_call *call);
+struct berth_call *berth_call_unref(struct berth_call *call);
+/* Answers a deferred call and drops one ref. code BERTH_OK: resp (taken) is sent; otherwise err
+ * (borrowed). */
+void berth_call_answer(struct berth_call *call, enum berth_code code, ProtobufCMessage *resp,
+                       const struct berth_error *err);
+
+/* ---------------------------------------------------------- streams (evented) */
+
+/* One call as a stream of messages, on either side. Every callback runs on the loop thread.
+ * Back-pressure is explicit: one message is delivered per berth_stream_read(), one write may be
+ * in flight until .written. */
+struct berth_stream;
+
+/* How a call ended, as the wire says it. Borrowed in callbacks. */
+struct berth_status {
+    enum berth_code code;
+    const char *message;     /* "" when none */
+    const uint8_t *details;  /* google.rpc.Status bytes of grpc-status-details-bin, or NULL */
+    size_t details_size;
+};
+
+struct berth_stream_ops {
+    /* A message that berth_stream_read() asked for; msg is taken. NULL: the peer half-closed
+     * (server side) or sends no more (client side; .closed follows). */
+    void (*message)(void *ctx, struct berth_stream *stream, struct berth_buf *msg);
+    /* The write is out of our hands; the next one may follow. */
+    void (*written)(void *ctx, struct berth_stream *stream);
+    /* The last callback, always, once: on the server after finish or cancel, on the client when
+     * the status is known. The stream is gone when it returns; ctx may be freed. Server side:
+     * status is the one sent, or CANCELLED when the caller went away. */
+    void (*closed)(void *ctx, struct berth_stream *stream, const struct berth_status *status);
+    /* Optional, server side: the caller cancelled, its deadline passed, or the connection broke.
+     * Finish soon; writes are void from here on. .closed follows after finish. */
+    void (*cancelled)(void *ctx, struct berth_stream *stream);
+};
+
+/* Server side: a call has come. Set *ret_ops and *ret_ctx, then start with berth_stream_read()
+ * (may be called inside). Anything but BERTH_OK ends the call with err. */
+typedef enum berth_code (*berth_open_fn)(void *service, struct berth_stream *stream,
+                                         const struct berth_stream_ops **ret_ops, void **ret_ctx,
+                                         struct berth_error *err);
+
+/* All on the loop thread only. */
+struct berth_call *berth_stream_call(struct berth_stream *stream); /* server side: metadata etc. */
+struct berth_loop *berth_stream_loop(struct berth_stream *stream);
+void berth_stream_read(struct berth_stream *stream); /* ask for one message; not twice at once */
+/* Send one message (taken). False: a write is in flight or the stream has ended; msg is freed. */
+bool berth_stream_write(struct berth_stream *stream, struct berth_buf *msg);
+bool berth_stream_can_write(const struct berth_stream *stream);
+/* Client side: no more writes; after those in flight. */
+void berth_stream_half_close(struct berth_stream *stream);
+/* Server side: end with a status, after the write in flight. Once; later ones are ignored. */
+void berth_stream_finish(struct berth_stream *stream, enum berth_code code,
+                         const struct berth_error *err);
+/* Server side: end with a status exactly as it came from another call. */
+void berth_stream_finish_status(struct berth_stream *stream, const struct berth_status *status);
+/* Either side: give up. Client: .closed comes with CANCELLED. */
+void berth_stream_cancel(struct berth_stream *stream);
+
+/* Turn a received status into err (reason, metadata, text). Returns its code. */
+enum berth_code berth_status_to_error(const struct berth_status *status, struct berth_error *err);
+
+/* ------------------------------------------------------------------- server */
+
+enum berth_method_flags {
+    BERTH_METHOD_PEER_ONLY = 1, /* PEER_ONLY to anybody who is not a peer */
+    BERTH_METHOD_PRIORITY = 2,  /* own lane of workers: never waits behind backend calls */
+    BERTH_METHOD_UNGUARDED = 4, /* evented: messages reach the callbacks unscanned; the handler
+                                   decodes with berth_decode() or forwards undecoded */
+};
+
+struct berth_method {
+    const char *path; /* "/berth.binding.v1.BindingService/Acquire" */
+    const ProtobufCMessageDescriptor *request;
+    berth_unary_fn unary; /* exactly one of unary and open */
+    berth_open_fn open;
+    unsigned flags;
+};
+
+struct berth_server;
+
+struct berth_server_options {
+    struct berth_loop *loop;       /* borrowed: evented handlers run here */
+    unsigned n_workers;            /* 0: 32 */
+    unsigned n_priority_workers;   /* 0: 4 */
+    unsigned max_queued;           /* unary calls waiting for a worker; 0: 1024. Over it: OVERLOADED */
+    unsigned max_connections;      /* 0: 1024; more are closed at accept */
+    unsigned max_streams;          /* per connection; 0: 2048 */
+    bool peers_only;               /* every method but health is PEER_ONLY */
+    const unsigned *peer_uids;     /* besides our own effective uid and root; borrowed for _new */
+    size_t n_peer_uids;
+    bool insecure_dev;             /* everybody is a peer */
+};
+
+BERTH_MUST_CHECK enum berth_code berth_server_new(const struct berth_server_options *options,
+                                                  struct berth_server **ret,
+                                                  struct berth_error *err);
+/* Before start. methods and what they point to live as long as the server. */
+BERTH_MUST_CHECK enum berth_code berth_server_add(struct berth_server *server,
+                                                  const struct berth_method *methods,
+                                                  size_t n_methods, void *service,
+                                                  struct berth_error *err);
+/* address: "127.0.0.1:7400", "[::1]:0", "unix:/path". An old socket file is replaced if nobody
+ * listens there; mode 0600 (peers_only) or 0666. ret_port may be NULL. */
+BERTH_MUST_CHECK enum berth_code berth_server_listen(struct berth_server *server,
+                                                     const char *address, int *ret_port,
+                                                     struct berth_error *err);
+BERTH_MUST_CHECK enum berth_code berth_server_start(struct berth_server *server,
+                                                    struct berth_error *err);
+/* Accept no more, answer new calls DRAINING, wait up to grace_ms for calls in progress, cancel
+ * the rest, join all. Not from the loop thread; the loop must be running. */
+void berth_server_stop(struct berth_server *server, int64_t grace_ms);
+struct berth_server *berth_server_free(struct berth_server *server); /* stops with grace 0 first */
+BERTH_DEFINE_AUTO(struct berth_server *, berth_server_free)
+bool berth_server_stopping(const struct berth_server *server);
+/* The workers, for evented handlers with something that blocks (file I/O). */
+struct berth_pool *berth_server_pool(struct berth_server *server);
+
+/* grpc.health.v1. service "" is the process itself. serving false: NOT_SERVING. Any thread. */
+void berth_health_set(struct berth_server *server, const char *service, bool serving);
+/* Registers Check and Watch; Watch holds no worker. Before start. */
+BERTH_MUST_CHECK enum berth_code berth_health_add(struct berth_server *server,
+                                                  struct berth_error *err);
+/* grpc.reflection.v1 and v1alpha from a serialized FileDescriptorSet (borrowed for ever).
+ * services: the names to list; health and reflection are added. */
+BERTH_MUST_CHECK enum berth_code berth_reflection_add(struct berth_server *server,
+                                                      const uint8_t *descriptor_set, size_t size,
+                                                      const char *const *services,
+                                                      size_t n_services, struct berth_error *err);
+
+/* Counters and histograms of every method as Prometheus text; owned, free(). */
+char *berth_server_metrics(struct berth_server *server);
+
+/* ------------------------------------------------------------------- client */
+
+struct berth_channel; /* one peer; shared by all threads */
+
+struct berth_channel_options {
+    unsigned max_in_flight; /* unary calls at once, more fail with OVERLOADED; 0: no limit */
+    enum berth_reason unavailable; /* reason for a peer that cannot be reached;
+                                      0: PEER_UNAVAILABLE */
+};
+
+/* target: "127.0.0.1:7403", "unix:/path". Does not connect yet. */
+BERTH_MUST_CHECK enum berth_code berth_channel_new(const char *target,
+                                                   const struct berth_channel_options *options,
+                                                   struct berth_channel **ret,
+                                                   struct berth_error *err);
+struct berth_channel *berth_channel_free(struct berth_channel *channel);
+BERTH_DEFINE_AUTO(struct berth_channel *, berth_channel_free)
+
+struct berth_call_options {
+    int64_t timeout_ms; /* 0: 60 s */
+    const struct berth_call *parent; /* server call this belongs to: its deadline caps ours, its
+                                        traceparent goes along. Or NULL */
+    const struct berth_metadata *metadata;
+    size_t n_metadata;
+    bool idempotent; /* UNAVAILABLE (nothing was done) is tried again within the deadline, at most
+                        3 times with back-off */
+};
+
+/* Blocking. On BERTH_OK *ret_resp is owned: protobuf_c_message_free_unpacked(resp, NULL).
+ * A status without our ErrorInfo becomes OUTCOME_UNKNOWN, or unavailable where nothing was sent;
+ * a bare NOT_FOUND or UNIMPLEMENTED never becomes a reason that frees anything. */
+BERTH_MUST_CHECK enum berth_code berth_channel_call(struct berth_channel *channel, const char *path,
+                                                    const ProtobufCMessage *req,
+                                                    const ProtobufCMessageDescriptor *resp_type,
+                                                    const struct berth_call_options *options,
+                                                    ProtobufCMessage **ret_resp,
+                                                    struct berth_error *err);
+
+/* The same without a waiting thread: done is called once, on pool, with resp taken (BERTH_OK) or
+ * err borrowed. */
+typedef void (*berth_done_fn)(void *arg, enum berth_code code, ProtobufCMessage *resp,
+                              const struct berth_error *err);
+void berth_channel_call_async(struct berth_channel *channel, const char *path,
+                              const ProtobufCMessage *req,
+                              const ProtobufCMessageDescriptor *resp_type,
+                              const struct berth_call_options *options, struct berth_pool *pool,
+                              berth_done_fn done, void *arg);
+
+/* An evented stream (a unary method is a stream of one message each way). On the loop thread.
+ * NULL only when out of memory; a peer that cannot be reached shows in .closed.
+ * options->timeout_ms here: 0 = no deadline. path is borrowed for ever. */
+struct berth_stream *berth_channel_stream(struct berth_channel *channel, const char *path,
+                                          const struct berth_call_options *options,
+                                          struct berth_loop *loop,
+                                          const struct berth_stream_ops *ops, void *ctx);
+
+/* Connected right now? Tries to connect; waits up to wait_ms. For readiness. */
+bool berth_channel_ready(struct berth_channel *channel, int64_t wait_ms);
+
+/* Process-wide, counted; call before the first server or channel, once per _done(). */
+void berth_rpc_init(void);
+void berth_rpc_done(void);

@@ -1,0 +1,58 @@
+/* svc.h - the life of a Berth process: settings, sockets, health, metrics, signals, drain. */
+#pragma once
+
+#include "common/config/config.h"
+#include "common/errors/errors.h"
+#include "common/loop/loop.h"
+#include "common/pool/pool.h"
+#include "common/rpc/rpc.h"
+
+/* What a running service may use. Borrowed from start() to the end of stop(). */
+struct berth_runtime {
+    struct berth_loop *loop;
+    struct berth_server *server;
+    struct berth_pool *pool; /* workers; bulkheads keep 8 of them free of backend calls */
+    const char *deployment;  /* the operator's deployment id, 1..64 of [a-z0-9-] */
+    const char *run_dir;     /* where the suite's unix sockets are */
+    bool insecure_dev;
+};
+
+struct berth_service {
+    const char *name; /* "binding": binary berth-binding, socket <run_dir>/binding.sock */
+    const char *doc;  /* one line for --help */
+    int port;         /* default TCP port of a public service; 0: unix socket only */
+    bool internal;    /* peers only */
+    const struct berth_config_key *keys; /* besides the common ones that svc adds: listen, run_dir,
+                                            deployment, metrics_listen, log_level, insecure_dev,
+                                            peer_uids, workers, drain */
+    size_t n_keys;
+    size_t config_size; /* of the service's own settings struct */
+    const struct berth_method *methods;
+    size_t n_methods;
+    const char *const *services; /* full names, for health and reflection */
+    size_t n_services;
+
+    /* Build the service. *ret_service is handed to every handler and to stop(). Called before
+     * the first call is accepted. */
+    enum berth_code (*start)(const void *config, const struct berth_runtime *runtime,
+                             void **ret_service, struct berth_error *err);
+    /* Optional. Asked about once a second, on a thread of its own, may block up to a second: can
+     * calls be served (Redis and peers there)? Not BERTH_OK: NOT_SERVING, and the text is logged
+     * at each change. */
+    enum berth_code (*ready)(void *service, struct berth_error *err);
+    /* Optional. More lines of Prometheus text, appended to what svc itself gives; owned string. */
+    char *(*metrics)(void *service);
+    /* All calls have ended. */
+    void (*stop)(void *service);
+};
+
+/* Parses argv (--help, --version, --config FILE, --check, --print-settings, --<key>=<value>),
+ * loads the settings, serves until SIGTERM or SIGINT, drains. Returns the exit status of main. */
+int berth_service_main(const struct berth_service *service, int argc, char **argv);
+
+/* A channel to another service of the suite: target "" means <run_dir>/<peer>.sock. */
+BERTH_MUST_CHECK enum berth_code berth_peer_channel(const struct berth_runtime *runtime,
+                                                    const char *peer, const char *target,
+                                                    const struct berth_channel_options *options,
+                                                    struct berth_channel **ret,
+                                                    struct berth_error *err);
