@@ -36,7 +36,8 @@ BERTH_MUST_CHECK enum berth_code berth_check_duration(const char *field, int64_t
  * but "/" itself, 1..4096 bytes, no component over 255 bytes. */
 BERTH_MUST_CHECK enum berth_code berth_check_path(const char *field, const char *value,
                                                   struct berth_error *err);
-/* Label or env key: 1..max of [A-Za-z0-9._/-] (label) or a shell name [A-Za-z_][A-Za-z0-9_]*. */
+/* Label or env key, 1..128 bytes: [A-Za-z0-9._/-] (label) or a shell name
+ * [A-Za-z_][A-Za-z0-9_]* (env). */
 BERTH_MUST_CHECK enum berth_code berth_check_label_key(const char *field, const char *value,
                                                        struct berth_error *err);
 BERTH_MUST_CHECK enum berth_code berth_check_env_name(const char *field, const char *value,
