@@ -265,7 +265,7 @@ static enum berth_code value_from_json(field_type *field, const json_t *json, in
                                        void *at, struct berth_error *err)
 {
     enum berth_code code;
-    int64_t number;
+    int64_t number = 0;
     char *copy;
 
     switch (field->type) {
