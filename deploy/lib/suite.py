@@ -1,0 +1,338 @@
+#!/usr/bin/python3
+"""suite.py - starts, watches and stops the processes of one Berth suite under one state folder.
+
+As a program: suite.py start|stop|status --state DIR [--build DIR]. As a library: class Suite.
+
+    <state>/suite.json   what the suite is made of: build folder, ports, deployment id
+    <state>/suite.key    the suite key, 32 random bytes in base64, mode 0600
+    <state>/run/         unix sockets and pid files
+    <state>/log/         one file per process
+    <state>/redis/       append-only file
+    <state>/local/       the store of adapter-local
+"""
+import argparse
+import base64
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import client
+
+DEPLOYMENT = "quickstart"
+PORTS = {"controlplane": 7400, "dataplane": 7401, "skills": 7402, "binding": 7403, "adapter-local": 7410}
+START_TIMEOUT, STOP_TIMEOUT = 30, 20
+# Loopback ports that are public, in the order of starting.
+ORDER = ["binding", "adapter-local", "controlplane", "dataplane", "skills"]
+SERVICES = {
+    "binding": ["berth.binding.v1.BindingService"],
+    "adapter-local": ["berth.backend.v1.BackendService"],
+    "controlplane": ["berth.control.v1.SessionService"],
+    "dataplane": ["berth.data.v1.ProcessService", "berth.data.v1.FileService"],
+    "skills": ["berth.skills.v1.SnapshotService"],
+}
+
+
+class SuiteError(Exception):
+    """What went wrong, in words for the person at the terminal."""
+
+
+def start_time(pid):
+    """Clock ticks from boot to the start of pid: with it a pid names one process for ever."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+    except (OSError, IndexError):
+        return None
+    return None if fields[0] in "ZX" else fields[19]
+
+
+def free_ports(n):
+    held = []
+    try:
+        for _ in range(n):
+            held.append(socket.socket())
+            held[-1].bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in held]
+    finally:
+        for each in held:
+            each.close()
+
+
+def wait_for(condition, timeout, what, step=0.01):
+    """Polls condition() until it is true; SuiteError(what) after timeout seconds."""
+    end = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise SuiteError(f"{what}: not within {timeout:g} s")
+        time.sleep(step)
+
+
+class Suite:
+    def __init__(self, state, build=None, deployment=DEPLOYMENT, ports=None, control_planes=1, options=None):
+        """build, ports, ...: for a new state folder; an existing one remembers them.
+        options: {process name: {setting: value}} on top of what the suite sets itself."""
+        self.state = os.path.abspath(state)
+        try:
+            with open(self.path("suite.json")) as file:
+                self.facts = json.load(file)
+        except OSError:
+            self.facts = {"deployment": deployment, "ports": ports or PORTS,
+                          "control_planes": control_planes, "options": {}}
+        if build:
+            self.facts["build"] = os.path.abspath(build)
+        if options:
+            self.facts["options"] = options
+        self.children = {}
+
+    def path(self, *parts):
+        return os.path.join(self.state, *parts)
+
+    @property
+    def names(self):
+        """Process names, in the order of starting."""
+        extra = [f"controlplane-{n}" for n in range(2, self.facts["control_planes"] + 1)]
+        at = ORDER.index("controlplane") + 1
+        return ORDER[:at] + extra + ORDER[at:]
+
+    def binary(self, name):
+        kind = "controlplane" if name.startswith("controlplane") else name
+        return os.path.join(self.facts["build"], "services", kind, "berth-" + kind)
+
+    def socket(self, name):
+        """The unix socket of an own-run-dir process."""
+        return os.path.join(self.run_dir(name), name.split("-2")[0] + ".sock")
+
+    def run_dir(self, name="controlplane"):
+        if name.startswith("controlplane-"):
+            return self.path("run", name)
+        return self.path("run")
+
+    def target(self, name):
+        """What a client dials: loopback for public services, the socket for the others."""
+        port = self.facts["ports"].get(name)
+        if name in ("binding", "adapter-local"):
+            return "unix:" + self.path("run", name + ".sock")
+        return f"127.0.0.1:{port}"
+
+    def client(self, tenant="default", control="controlplane", **more):
+        return client.Client(self.target(control), self.target("dataplane"), self.target("skills"),
+                             tenant=tenant, **more)
+
+    # ------------------------------------------------------------ preparing
+
+    def prepare(self):
+        """Folders, key, facts. Safe to repeat."""
+        if len(self.path("run", "controlplane-9", "adapter-local.sock")) > 100:
+            raise SuiteError(f"{self.state}: the path is too long for unix sockets; choose a shorter --state")
+        for part in ("run", "log", "redis", "local"):
+            os.makedirs(self.path(part), mode=0o755, exist_ok=True)
+        os.chmod(self.path("run"), 0o700)
+        os.chmod(self.path("redis"), 0o700)
+        if not os.path.exists(self.path("suite.key")):
+            with open(os.open(self.path("suite.key.new"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(base64.b64encode(secrets.token_bytes(32)) + b"\n")
+            os.rename(self.path("suite.key.new"), self.path("suite.key"))
+        with open(self.path("suite.json.new"), "w") as file:
+            json.dump(self.facts, file, indent=2)
+        os.rename(self.path("suite.json.new"), self.path("suite.json"))
+
+    def settings(self, name):
+        """Every setting of a Berth process that is not its default."""
+        ports = self.facts["ports"]
+        values = {"deployment": self.facts["deployment"], "run_dir": self.run_dir(name)}
+        redis = "unix:" + self.path("run", "redis.sock")
+        key = self.path("suite.key")
+        kind = "controlplane" if name.startswith("controlplane") else name
+        if kind in ("controlplane", "dataplane", "skills"):
+            values["listen"] = f"127.0.0.1:{ports[name]}"
+        values["metrics_listen"] = f"127.0.0.1:{ports.get(name + '-metrics', ports[name] + 100)}"
+        if kind in ("controlplane", "binding", "skills"):
+            values["redis"] = redis
+        if kind in ("controlplane", "adapter-local"):
+            values["key_file"] = key
+        if kind == "adapter-local":
+            values["state_dir"] = self.path("local")
+        values.update(self.facts["options"].get(kind, {}))
+        values.update(self.facts["options"].get(name, {}))
+        return values
+
+    def command(self, name):
+        if name == "redis":
+            return ["redis-server", "--port", "0", "--unixsocket", self.path("run", "redis.sock"),
+                    "--unixsocketperm", "700", "--dir", self.path("redis"), "--appendonly", "yes",
+                    "--appendfsync", "everysec", "--save", "", "--daemonize", "no", "--maxmemory-policy", "noeviction"]
+        return [self.binary(name)] + [f"--{key}={value}" for key, value in self.settings(name).items()]
+
+    # ------------------------------------------------------------ processes
+
+    def pid(self, name):
+        """The pid, if the process that we started still runs."""
+        try:
+            with open(self.path("run", name + ".pid")) as file:
+                pid, began = file.read().split()
+        except (OSError, ValueError):
+            return None
+        child = self.children.get(name)
+        if child and child.pid == int(pid):
+            child.poll()
+        return int(pid) if start_time(pid) == began else None
+
+    def spawn(self, name, command=None):
+        if self.pid(name):
+            return
+        if name.startswith("controlplane-"):
+            # A replica has its own socket, and finds its peers at the others'.
+            os.makedirs(self.run_dir(name), mode=0o700, exist_ok=True)
+            for peer in ("binding", "adapter-local"):
+                link = os.path.join(self.run_dir(name), peer + ".sock")
+                if not os.path.islink(link):
+                    os.symlink(self.path("run", peer + ".sock"), link)
+        with open(self.path("log", name + ".log"), "ab") as log:
+            child = subprocess.Popen(command or self.command(name), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                     start_new_session=True, cwd="/", env=self.environment(name))
+        self.children[name] = child
+        with open(self.path("run", name + ".pid"), "w") as file:
+            file.write(f"{child.pid} {start_time(child.pid) or 0}\n")
+
+    def environment(self, name):
+        """No BERTH_ settings of the caller's shell leak in."""
+        return {key: value for key, value in os.environ.items() if not key.startswith("BERTH_")}
+
+    def log_tail(self, name, lines=5):
+        try:
+            with open(self.path("log", name + ".log"), errors="replace") as file:
+                return "".join(file.readlines()[-lines:])
+        except OSError:
+            return ""
+
+    def redis_cli(self, *words):
+        done = subprocess.run(["redis-cli", "-s", self.path("run", "redis.sock"), *words], capture_output=True, text=True)
+        return done.stdout.strip()
+
+    def start_redis(self):
+        self.spawn("redis")
+        wait_for(lambda: self.alive("redis") and self.redis_cli("ping") == "PONG", START_TIMEOUT, "redis-server answers")
+
+    def alive(self, name):
+        if self.pid(name):
+            return True
+        raise SuiteError(f"{name} ended at once; the end of {self.path('log', name + '.log')}:\n{self.log_tail(name)}")
+
+    def init_store(self):
+        """A deployment's first start: writes the deployment id and the epoch into an empty store."""
+        if self.redis_cli("get", "berth:deployment"):
+            return
+        done = subprocess.run(self.command("controlplane") + ["--init"], capture_output=True, text=True, cwd="/",
+                              env=self.environment("controlplane"))
+        if done.returncode:
+            raise SuiteError("berth-controlplane --init: " + (done.stderr or done.stdout).strip())
+
+    def ready(self, name):
+        """SERVING for the process and for each service it keeps."""
+        kind = "controlplane" if name.startswith("controlplane") else name
+        return all(client.health(self.target(name), service, timeout=2) == "SERVING" for service in [""] + SERVICES[kind])
+
+    def wait_ready(self, *names):
+        for name in names or self.names:
+            wait_for(lambda name=name: self.alive(name) and self.ready(name), START_TIMEOUT, f"{name} is ready")
+
+    def start(self, *names):
+        """Starts what is not running (all, or the processes named) and waits until it is ready."""
+        self.prepare()
+        if not names:
+            self.start_redis()
+            self.init_store()
+        for name in names or self.names:
+            self.spawn(name)
+        self.wait_ready(*names)
+
+    def end(self, name, how):
+        pid = self.pid(name)
+        if not pid:
+            return
+        began = start_time(pid)
+        try:
+            os.kill(pid, how)
+            wait_for(lambda: self.gone(name, pid, began), STOP_TIMEOUT, f"{name} ends")
+        except ProcessLookupError:
+            pass
+        except SuiteError:
+            os.kill(pid, signal.SIGKILL)
+            wait_for(lambda: self.gone(name, pid, began), STOP_TIMEOUT, f"{name} ends by SIGKILL")
+            if how != signal.SIGKILL:
+                raise SuiteError(f"{name} did not end within {STOP_TIMEOUT} s of its signal") from None
+
+    def gone(self, name, pid, began):
+        child = self.children.get(name)
+        if child and child.pid == pid:
+            child.poll()
+        return start_time(pid) != began
+
+    def kill9(self, *names):
+        """kill -9 of the processes named; of all Berth services (not redis-server) without a name."""
+        for name in names or self.names:
+            if pid := self.pid(name):
+                os.kill(pid, signal.SIGKILL)
+        for name in names or self.names:
+            self.end(name, signal.SIGKILL)
+
+    def restart(self, *names):
+        """Starts again what was killed, and waits for it."""
+        self.start(*(names or self.names))
+
+    def stop(self, redis=True):
+        """SIGTERM in the reverse order, redis-server last."""
+        trouble = []
+        for name in reversed(self.names):
+            try:
+                self.end(name, signal.SIGTERM)
+            except SuiteError as error:
+                trouble.append(str(error))
+        if redis:
+            self.end("redis", signal.SIGTERM)
+        if trouble:
+            raise SuiteError("; ".join(trouble))
+
+    def status(self):
+        """[(name, pid or None, health)]"""
+        rows = [("redis", self.pid("redis"), self.redis_cli("ping") or "-")] if shutil.which("redis-cli") else []
+        for name in self.names:
+            pid = self.pid(name)
+            rows.append((name, pid, client.health(self.target(name), timeout=2) if pid else "-"))
+        return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("action", choices=["start", "stop", "status"])
+    parser.add_argument("--state", required=True)
+    parser.add_argument("--build")
+    args = parser.parse_args()
+    suite = Suite(args.state, args.build)
+    try:
+        if args.action == "start":
+            suite.start()
+        elif args.action == "stop":
+            suite.stop()
+        else:
+            rows = suite.status()
+            for name, pid, state in rows:
+                print(f"{name:<15} {pid or 'not running':<12} {state}")
+            return 0 if all(pid for _, pid, _ in rows) else 3
+    except SuiteError as error:
+        print(f"suite: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
