@@ -1,6 +1,6 @@
 /* loop.h - one thread, one epoll: file descriptors, timers, and work posted by other threads.
  * Everything that is watched or timed runs on the loop's own thread, one callback at a time;
- * only berth_loop_post() may be called from elsewhere. */
+ * only posting and berth_loop_quit() may come from elsewhere. */
 #pragma once
 
 #include <stdbool.h>
@@ -16,7 +16,8 @@ typedef void (*berth_loop_fn)(void *arg);
 /* events: EPOLLIN, EPOLLOUT, EPOLLHUP, EPOLLERR as seen. */
 typedef void (*berth_watch_fn)(void *arg, uint32_t events);
 
-BERTH_MUST_CHECK enum berth_code berth_loop_new(struct berth_loop **ret, struct berth_error *err);
+BERTH_MUST_CHECK enum berth_code berth_loop_new(struct berth_loop **ret,
+                                                struct berth_error *err);
 /* Stops and joins the thread if it runs. Work still queued is dropped. NULL is fine. */
 struct berth_loop *berth_loop_free(struct berth_loop *loop);
 BERTH_DEFINE_AUTO(struct berth_loop *, berth_loop_free)
@@ -26,14 +27,30 @@ BERTH_MUST_CHECK enum berth_code berth_loop_start(struct berth_loop *loop, const
                                                   struct berth_error *err);
 /* Returns when the thread has ended; work posted before is run first. Not from the loop. */
 void berth_loop_stop(struct berth_loop *loop);
+/* Instead of start and stop, for a process without threads: run on the calling thread until
+ * berth_loop_quit(), which may be called from callbacks and from other threads. */
+void berth_loop_run(struct berth_loop *loop);
+void berth_loop_quit(struct berth_loop *loop);
+/* True on the thread that runs the loop. */
 bool berth_loop_is_current(const struct berth_loop *loop);
 
-/* Run fn(arg) on the loop, soon, in order of posting per thread. From any thread. */
+/* Run fn(arg) on the loop, soon, in order of posting per thread. From any thread. It cannot be
+ * refused: the process aborts where there is not even memory for the queue entry. */
 void berth_loop_post(struct berth_loop *loop, berth_loop_fn fn, void *arg);
 
+/* The same without allocating: the entry belongs to the caller and is in use until fn has been
+ * called (fn may free it). One entry is never posted twice at once. */
+struct berth_post {
+    struct berth_post *next;
+    berth_loop_fn fn;
+    void *arg;
+};
+void berth_loop_post_entry(struct berth_loop *loop, struct berth_post *entry, berth_loop_fn fn,
+                           void *arg);
+
 /* On the loop thread only. events as for epoll_ctl (level-triggered). fd stays the caller's. */
-BERTH_MUST_CHECK enum berth_code berth_loop_watch(struct berth_loop *loop, int fd, uint32_t events,
-                                                  berth_watch_fn fn, void *arg,
+BERTH_MUST_CHECK enum berth_code berth_loop_watch(struct berth_loop *loop, int fd,
+                                                  uint32_t events, berth_watch_fn fn, void *arg,
                                                   struct berth_watch **ret,
                                                   struct berth_error *err);
 void berth_watch_set(struct berth_watch *watch, uint32_t events);
@@ -42,6 +59,6 @@ struct berth_watch *berth_loop_unwatch(struct berth_watch *watch);
 
 /* On the loop thread only. Fires once, after_ms (>= 0) milliseconds from now; the handle is
  * void once fn has been called. NULL when out of memory. */
-struct berth_timer *berth_loop_timer(struct berth_loop *loop, int64_t after_ms, berth_loop_fn fn,
-                                     void *arg);
+struct berth_timer *berth_loop_timer(struct berth_loop *loop, int64_t after_ms,
+                                     berth_loop_fn fn, void *arg);
 struct berth_timer *berth_timer_cancel(struct berth_timer *timer);

@@ -1,4 +1,5 @@
-/* pool.h - a bounded set of worker threads with a bounded queue; work that blocks belongs here. */
+/* pool.h - a bounded set of worker threads with a bounded queue; work that blocks belongs here.
+ */
 #pragma once
 
 #include "common/errors/errors.h"
@@ -20,3 +21,20 @@ BERTH_MUST_CHECK enum berth_code berth_pool_submit(struct berth_pool *pool, bert
                                                    void *arg, struct berth_error *err);
 /* Work that must not be refused: answers that are already promised. Ignores max_queued. */
 void berth_pool_submit_must(struct berth_pool *pool, berth_pool_fn fn, void *arg);
+
+/* The same two without allocating: the entry belongs to the caller and is in use until fn has
+ * been called (fn may free it). */
+struct berth_work {
+    struct berth_work *next;
+    berth_pool_fn fn;
+    void *arg;
+};
+BERTH_MUST_CHECK enum berth_code berth_pool_submit_entry(struct berth_pool *pool,
+                                                         struct berth_work *entry,
+                                                         berth_pool_fn fn, void *arg,
+                                                         struct berth_error *err);
+void berth_pool_submit_entry_must(struct berth_pool *pool, struct berth_work *entry,
+                                  berth_pool_fn fn, void *arg);
+
+/* How many wait for a worker just now. */
+unsigned berth_pool_queued(struct berth_pool *pool);
