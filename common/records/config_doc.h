@@ -1,7 +1,9 @@
 /* config_doc.h - the document c/<config> as more than one service reads it.
  *
  * HASH fields: rev; settings (JSON), state, account, keyed, create_horizon_ms, template,
- * rollout (controlplane); image (JSON), next_generation, lock, fence, row:<id> (skills). */
+ * rollout (controlplane); image (JSON), next_generation, lock, fence, row:<id> (skills).
+ * Numbers are decimal, keyed is "0" or "1"; rev and state are always there. A reader may fetch
+ * only some fields: rev, state and those it uses. */
 #pragma once
 
 #include <stdbool.h>
@@ -23,8 +25,8 @@ struct berth_image_pointer {
 struct berth_config_doc {
     bool exists;
     char rev[17];
-    char state[16];    /* "active" or "deleting" */
-    char account[65];  /* hex fingerprint, "" = none */
+    char state[16];   /* "active" or "deleting" */
+    char account[65]; /* hex fingerprint, "" = none */
     char template_id[129];
     bool keyed_create;
     int64_t create_horizon_ms;
@@ -36,7 +38,7 @@ struct berth_config_doc {
 BERTH_MUST_CHECK enum berth_code berth_config_doc_parse(const struct berth_doc *doc,
                                                         struct berth_config_doc *ret,
                                                         struct berth_error *err);
-/* JSON of the `image` field; owned. NULL: no memory. */
+/* JSON of the `image` field; owned. NULL: no memory, or a text that is not UTF-8. */
 char *berth_image_pointer_format(const struct berth_image_pointer *image);
 
 /* The image may be booted: there is one, and it lives in the account of the config. */
@@ -63,4 +65,5 @@ struct berth_snapshot_row {
 BERTH_MUST_CHECK enum berth_code berth_snapshot_row_parse(const char *json,
                                                           struct berth_snapshot_row *ret,
                                                           struct berth_error *err);
+/* Owned. NULL: no memory, or a text that is not UTF-8. */
 char *berth_snapshot_row_format(const struct berth_snapshot_row *row);

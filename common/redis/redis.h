@@ -1,6 +1,6 @@
-/* redis.h - Redis by hiredis, behind own types. Thread-safe: connections are pooled, a connection
- * that saw any error is thrown away, commands go out by argv only. Reconnects back off
- * 50 ms .. 2 s while the server is away, and calls then fail at once. */
+/* redis.h - Redis by hiredis, behind own types. Thread-safe: connections are pooled, a
+ * connection that saw any error is thrown away, commands go out by argv only. Reconnects back
+ * off 50 ms .. 2 s while the server is away, and calls then fail at once. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,13 +12,13 @@
 struct berth_redis;
 
 struct berth_redis_options {
-    const char *url;      /* "redis://host[:port][/db]" or "unix:/path[?db=n]" */
-    const char *username; /* ACL user, or NULL */
-    const char *password; /* or NULL */
-    unsigned max_connections; /* 0: 16 */
+    const char *url;            /* "redis://host[:port][/db]" or "unix:/path[?db=n]" */
+    const char *username;       /* ACL user, or NULL */
+    const char *password;       /* or NULL */
+    unsigned max_connections;   /* 0: 16 */
     int64_t connect_timeout_ms; /* 0: 300 */
     int64_t command_timeout_ms; /* 0: 800; so that an absent store shows within a second */
-    unsigned wait_replicas; /* durable writes wait for this many replicas; 0: none */
+    unsigned wait_replicas;     /* durable writes wait for this many replicas; 0: none */
 };
 
 /* Does not connect. Errors: FIELD_INVALID for a bad url. */
@@ -74,15 +74,16 @@ struct berth_doc {
         char *name;
         char *value;
         size_t size;
-    } *fields;
+    } * fields;
 };
 void berth_doc_deinit(struct berth_doc *doc);
 /* "" when the field (or the document) is absent; borrowed from doc. */
 const char *berth_doc_get(const struct berth_doc *doc, const char *field);
 bool berth_doc_has(const struct berth_doc *doc, const char *field);
 
-/* One hash to read. Either key, or a key that is made on the server: prefix + the value of `field`
- * in the hash read by an earlier item `from` (or + fallback when that field is absent; fallback
+/* One hash to read. Either key, or a key that is made on the server: prefix + the value of
+ * `field` in the hash read by an earlier item `from` (or + fallback when that field is absent;
+ * fallback
  * "" and no field: the document counts as absent). */
 struct berth_redis_get {
     const char *key;
@@ -94,14 +95,12 @@ struct berth_redis_get {
     size_t n_fields;
 };
 
-/* TIME and all hashes in one round trip (one read-only script, EVALSHA_RO; all keys must have one
- * hash tag, which is checked before sending). ret_docs: n_gets documents, each to be deinit'ed.
- * Errors: STORE_UNAVAILABLE; INTERNAL_BUG. */
-BERTH_MUST_CHECK enum berth_code berth_redis_read(struct berth_redis *redis,
-                                                  const struct berth_redis_get *gets,
-                                                  size_t n_gets, int64_t *ret_now_ms,
-                                                  struct berth_doc *ret_docs,
-                                                  struct berth_error *err);
+/* TIME and all hashes in one round trip (one read-only script, EVALSHA_RO; all keys must have
+ * one hash tag, which is checked before sending). ret_docs: n_gets documents, each to be
+ * deinit'ed. Errors: STORE_UNAVAILABLE; INTERNAL_BUG. */
+BERTH_MUST_CHECK enum berth_code
+berth_redis_read(struct berth_redis *redis, const struct berth_redis_get *gets, size_t n_gets,
+                 int64_t *ret_now_ms, struct berth_doc *ret_docs, struct berth_error *err);
 
 /* A compare-and-set being built: what it expects, what it writes. Keeps copies. Building cannot
  * fail half: an allocation failure is remembered and reported by berth_cas_run(). */
@@ -111,18 +110,18 @@ struct berth_cas *berth_cas_free(struct berth_cas *cas);
 BERTH_DEFINE_AUTO(struct berth_cas *, berth_cas_free)
 /* Field "rev" of key must be rev; "" = the key (or its rev) must be absent. */
 void berth_cas_expect(struct berth_cas *cas, const char *key, const char *rev);
-/* One command on key; words after the key follow, C strings, NULL-terminated. Allowed: HSET HDEL
- * DEL PEXPIRE PERSIST ZADD ZREM SADD SREM XADD (with MAXLEN) SET.
- * A word "$NOW" stands for Redis' time in ms, taken inside the script. */
+/* One command on key; words after the key follow, C strings, NULL-terminated. Allowed: HSET
+ * HDEL DEL PEXPIRE PERSIST ZADD ZREM SADD SREM XADD (with MAXLEN) SET. A word "$NOW" stands for
+ * Redis' time in ms, taken inside the script. */
 BERTH_SENTINEL void berth_cas_write(struct berth_cas *cas, const char *command, const char *key,
                                     ...);
 /* HSET of one binary value. */
-void berth_cas_hset(struct berth_cas *cas, const char *key, const char *field, const void *value,
-                    size_t size);
+void berth_cas_hset(struct berth_cas *cas, const char *key, const char *field,
+                    const void *value, size_t size);
 
-/* Run it (one round trip, one slot; the slot is checked). *ret_applied false: something was not as
- * expected; then ret_docs (may be NULL) holds the present hashes of the expected keys, in order
- * of berth_cas_expect(). durable: with wait_replicas set, WAIT for them; too few =
+/* Run it (one round trip, one slot; the slot is checked). *ret_applied false: something was not
+ * as expected; then ret_docs (may be NULL) holds the present hashes of the expected keys, in
+ * order of berth_cas_expect(). durable: with wait_replicas set, WAIT for them; too few =
  * OUTCOME_UNKNOWN.
  * Errors: STORE_UNAVAILABLE (nothing was written), OUTCOME_UNKNOWN (settle it: write something
  * that makes it impossible, then read), INTERNAL_BUG. */

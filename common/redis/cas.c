@@ -1,0 +1,352 @@
+/* cas.c - building and running a compare-and-set. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "common/redis/internal.h"
+
+enum {
+    KEYS_MAX = 512,
+    EXPECTS_MAX = 64,
+    COMMAND_WORDS_MAX = 1024 /* Lua unpacks them onto its stack */
+};
+
+enum shape {
+    SHAPE_NONE,
+    SHAPE_ANY,
+    SHAPE_PAIRS,
+    SHAPE_MS,
+    SHAPE_SCORES,
+    SHAPE_SET,
+    SHAPE_XADD
+};
+
+static const struct {
+    const char *name;
+    enum shape shape;
+    bool changes_hash;
+} commands[] = {
+    {"HSET", SHAPE_PAIRS, true},  {"HDEL", SHAPE_ANY, true},      {"DEL", SHAPE_NONE, false},
+    {"PEXPIRE", SHAPE_MS, false}, {"PERSIST", SHAPE_NONE, false}, {"ZADD", SHAPE_SCORES, false},
+    {"ZREM", SHAPE_ANY, false},   {"SADD", SHAPE_ANY, false},     {"SREM", SHAPE_ANY, false},
+    {"XADD", SHAPE_XADD, false},  {"SET", SHAPE_SET, false},
+};
+
+struct key {
+    char *name;
+    bool expected;
+    bool changed; /* HSET or HDEL */
+    bool has_rev; /* a new rev is written, or the key is deleted */
+};
+
+struct berth_cas {
+    struct key *keys;
+    size_t n_keys;
+    size_t expected[EXPECTS_MAX]; /* indexes into keys */
+    size_t n_expects, n_writes;
+    struct redis_words expects, writes; /* encoded as cas.lua wants them */
+    const char *bug;                    /* the first mistake of the caller; static */
+    bool no_memory;
+};
+
+struct berth_cas *berth_cas_new(void)
+{
+    return calloc(1, sizeof(struct berth_cas));
+}
+
+struct berth_cas *berth_cas_free(struct berth_cas *cas)
+{
+    if (!cas)
+        return NULL;
+    for (size_t i = 0; i < cas->n_keys; i++)
+        free(cas->keys[i].name);
+    free(cas->keys);
+    redis_words_deinit(&cas->expects);
+    redis_words_deinit(&cas->writes);
+    free(cas);
+    return NULL;
+}
+
+static void note_bug(struct berth_cas *cas, const char *bug)
+{
+    if (!cas->bug)
+        cas->bug = bug;
+}
+
+/* NULL: no memory or too many; remembered. */
+static struct key *use_key(struct berth_cas *cas, const char *name)
+{
+    struct key *more;
+
+    for (size_t i = 0; i < cas->n_keys; i++)
+        if (strcmp(cas->keys[i].name, name) == 0)
+            return &cas->keys[i];
+    if (cas->n_keys == KEYS_MAX) {
+        note_bug(cas, "too many keys");
+        return NULL;
+    }
+    more = realloc(cas->keys, (cas->n_keys + 1) * sizeof *more);
+    if (more)
+        cas->keys = more;
+    if (!more || !(more[cas->n_keys].name = strdup(name))) {
+        cas->no_memory = true;
+        return NULL;
+    }
+    more += cas->n_keys++;
+    more->expected = more->changed = more->has_rev = false;
+    return more;
+}
+
+static size_t number_of(const struct berth_cas *cas, const struct key *key)
+{
+    return (size_t)(key - cas->keys) + 1;
+}
+
+void berth_cas_expect(struct berth_cas *cas, const char *key, const char *rev)
+{
+    struct key *used = cas ? use_key(cas, key) : NULL;
+
+    if (!used)
+        return;
+    if (cas->n_expects == EXPECTS_MAX || used->expected) {
+        note_bug(cas, "too many expectations, or two of one key");
+        return;
+    }
+    used->expected = true;
+    cas->expected[cas->n_expects++] = (size_t)(used - cas->keys);
+    redis_words_add_number(&cas->expects, number_of(cas, used));
+    redis_words_add(&cas->expects, rev, strlen(rev));
+}
+
+static bool is_now(const char *word)
+{
+    return strcmp(word, "$NOW") == 0;
+}
+
+static bool is_number(const char *word)
+{
+    size_t digits = strspn(word + (*word == '-'), "0123456789");
+
+    return is_now(word) || (digits > 0 && digits < 19 && !word[digits + (*word == '-')]);
+}
+
+/* Everything that would make the command fail half-way through the script. */
+static bool fits(enum shape shape, const char *const *words, size_t n)
+{
+    size_t at = 0;
+
+    switch (shape) {
+    case SHAPE_NONE:
+        return n == 0;
+    case SHAPE_ANY:
+        return n >= 1;
+    case SHAPE_PAIRS:
+        return n >= 2 && n % 2 == 0;
+    case SHAPE_MS:
+        return n == 1 && is_number(words[0]) && !is_now(words[0]);
+    case SHAPE_SCORES:
+        while (at < n && is_number(words[at]))
+            at += 2;
+        return n >= 2 && n % 2 == 0 && at == n;
+    case SHAPE_SET:
+        return n == 1 || (n == 3 && strcmp(words[1], "PX") == 0 && is_number(words[2]) &&
+                          words[2][0] != '-' && strcmp(words[2], "0") != 0);
+    case SHAPE_XADD: /* MAXLEN [~|=] n * field value ... */
+        if (n < 5 || strcmp(words[0], "MAXLEN") != 0)
+            return false;
+        at = 1 + (strcmp(words[1], "~") == 0 || strcmp(words[1], "=") == 0);
+        return is_number(words[at]) && words[at][0] != '-' && strcmp(words[at + 1], "*") == 0 &&
+               n - at - 2 >= 2 && (n - at - 2) % 2 == 0;
+    }
+    return false;
+}
+
+static void note_change(struct key *key, const char *command, const char *const *words,
+                        size_t n)
+{
+    if (strcmp(command, "DEL") == 0)
+        key->has_rev = true;
+    if (strcmp(command, "HSET") == 0)
+        for (size_t i = 0; i < n; i += 2)
+            key->has_rev = key->has_rev || strcmp(words[i], "rev") == 0;
+}
+
+static void add_command(struct berth_cas *cas, const char *command, const char *key,
+                        const char *const *words, size_t n)
+{
+    struct key *used = use_key(cas, key);
+    size_t which = 0;
+
+    while (which < BERTH_COUNT(commands) && strcmp(commands[which].name, command) != 0)
+        which++;
+    if (which == BERTH_COUNT(commands)) {
+        note_bug(cas, "a command that is not allowed");
+        return;
+    }
+    if (!fits(commands[which].shape, words, n)) {
+        note_bug(cas, "a command with the wrong words");
+        return;
+    }
+    if (!used)
+        return;
+    used->changed = used->changed || commands[which].changes_hash;
+    note_change(used, command, words, n);
+    cas->n_writes++;
+    redis_words_add_number(&cas->writes, n);
+    redis_words_add(&cas->writes, command, strlen(command));
+    redis_words_add_number(&cas->writes, number_of(cas, used));
+    for (size_t i = 0; i < n; i++) {
+        if (is_now(words[i]))
+            redis_words_add(&cas->writes, "$", 1);
+        else
+            redis_words_add_marked(&cas->writes, '=', words[i], strlen(words[i]));
+    }
+}
+
+void berth_cas_write(struct berth_cas *cas, const char *command, const char *key, ...)
+{
+    const char *words[COMMAND_WORDS_MAX], *word;
+    size_t n = 0;
+    va_list args;
+
+    if (!cas)
+        return;
+    va_start(args, key);
+    while ((word = va_arg(args, const char *)) && n < COMMAND_WORDS_MAX)
+        words[n++] = word;
+    va_end(args);
+    if (word)
+        note_bug(cas, "a command with too many words");
+    else
+        add_command(cas, command, key, words, n);
+}
+
+void berth_cas_hset(struct berth_cas *cas, const char *key, const char *field,
+                    const void *value, size_t size)
+{
+    struct key *used = cas ? use_key(cas, key) : NULL;
+
+    if (!used)
+        return;
+    used->changed = true;
+    used->has_rev = used->has_rev || strcmp(field, "rev") == 0;
+    cas->n_writes++;
+    redis_words_add_number(&cas->writes, 2);
+    redis_words_add(&cas->writes, "HSET", 4);
+    redis_words_add_number(&cas->writes, number_of(cas, used));
+    redis_words_add_marked(&cas->writes, '=', field, strlen(field));
+    redis_words_add_marked(&cas->writes, '=', value, size);
+}
+
+/* What only shows when all is there. */
+static const char *find_bug(const struct berth_cas *cas)
+{
+    if (cas->bug)
+        return cas->bug;
+    if (cas->n_keys == 0)
+        return "nothing to do";
+    for (size_t i = 0; i < cas->n_keys; i++) {
+        if (berth_redis_slot(cas->keys[i].name) != berth_redis_slot(cas->keys[0].name))
+            return "keys of more than one slot";
+        if (cas->keys[i].expected && cas->keys[i].changed && !cas->keys[i].has_rev)
+            return "a document is changed without a new rev";
+    }
+    return NULL;
+}
+
+static void append(struct redis_words *all, const struct redis_words *part)
+{
+    for (size_t i = 0; i < part->n; i++)
+        redis_words_add(all, part->argv[i], part->sizes[i]);
+}
+
+static void encode(const struct berth_cas *cas, bool want_docs, struct redis_words *all)
+{
+    redis_words_add_number(all, cas->n_keys);
+    for (size_t i = 0; i < cas->n_keys; i++)
+        redis_words_add(all, cas->keys[i].name, strlen(cas->keys[i].name));
+    redis_words_add_number(all, want_docs);
+    redis_words_add_number(all, cas->n_expects);
+    append(all, &cas->expects);
+    redis_words_add_number(all, cas->n_writes);
+    append(all, &cas->writes);
+    if (cas->no_memory || cas->expects.failed || cas->writes.failed)
+        all->failed = true;
+}
+
+/* The documents that came with a refusal. */
+static bool take_docs(const struct berth_cas *cas, struct berth_reply *reply,
+                      struct berth_doc *docs)
+{
+    if (reply->n_items != 2 + cas->n_expects)
+        return false;
+    for (size_t i = 0; i < cas->n_expects; i++) {
+        docs[i].key = strdup(cas->keys[cas->expected[i]].name);
+        if (!docs[i].key || !redis_doc_fill(&docs[i], reply->items[i + 2]))
+            return false;
+        docs[i].exists = docs[i].n_fields > 0;
+    }
+    return true;
+}
+
+static enum berth_code judge(const struct berth_cas *cas, struct berth_reply *reply,
+                             bool *ret_applied, int64_t *ret_now_ms, struct berth_doc *ret_docs,
+                             struct berth_error *err)
+{
+    struct berth_doc docs[EXPECTS_MAX] = {0};
+    bool good = reply->type == BERTH_REPLY_ARRAY && reply->n_items >= 2 &&
+                reply->items[0]->type == BERTH_REPLY_INTEGER &&
+                reply->items[1]->type == BERTH_REPLY_INTEGER;
+    bool applied = good && reply->items[0]->integer == 1;
+
+    if (good && !applied && ret_docs)
+        good = take_docs(cas, reply, docs);
+    if (!good) {
+        for (size_t i = 0; i < cas->n_expects; i++)
+            berth_doc_deinit(&docs[i]);
+        return berth_fail(err, BERTH_REASON_INTERNAL_BUG,
+                          "redis compare-and-set: not the reply expected");
+    }
+    *ret_applied = applied;
+    if (ret_now_ms)
+        *ret_now_ms = reply->items[1]->integer;
+    if (ret_docs)
+        memcpy(ret_docs, docs, cas->n_expects * sizeof *docs);
+    return BERTH_OK;
+}
+
+enum berth_code berth_cas_run(struct berth_redis *redis, struct berth_cas *cas, bool durable,
+                              bool *ret_applied, int64_t *ret_now_ms,
+                              struct berth_doc *ret_docs, struct berth_error *err)
+{
+    BERTH_AUTO(berth_reply_free) struct berth_reply *reply = NULL;
+    unsigned replicas = durable ? redis_wait_replicas(redis) : 0;
+    const char *bug = cas && !cas->no_memory ? find_bug(cas) : NULL;
+    struct redis_words all = {0};
+    int64_t have = 0, now_ms = 0;
+    bool applied = false;
+    enum berth_code code;
+
+    if (bug)
+        return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "redis compare-and-set: %s; not sent",
+                          bug);
+    if (cas)
+        encode(cas, ret_docs != NULL, &all);
+    if (!cas || all.failed)
+        code = berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    else
+        code = redis_eval(redis, REDIS_SCRIPT_CAS, &all, replicas, &have, &reply, err);
+    redis_words_deinit(&all);
+    if (code)
+        return code;
+    code = judge(cas, reply, &applied, &now_ms, ret_docs, err);
+    if (code)
+        return code;
+    if (applied && have < replicas)
+        return berth_fail(err, BERTH_REASON_OUTCOME_UNKNOWN,
+                          "redis: %" PRId64 " of %u replicas have the write", have, replicas);
+    *ret_applied = applied;
+    if (ret_now_ms)
+        *ret_now_ms = now_ms;
+    return BERTH_OK;
+}

@@ -1,0 +1,385 @@
+/* conn.c - one connection. The sockets never block: every wait has the call's own deadline,
+ * which blocking hiredis contexts cannot give (their time-out starts anew with every byte). */
+#include <errno.h>
+#include <fcntl.h>
+#include <hiredis/hiredis.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+
+#include "common/redis/internal.h"
+#include "common/time/time.h"
+
+enum {
+    REPLY_MAX = 64 << 20, /* bytes of all replies of one exchange */
+    READ_SIZE = 16 << 10,
+    HANDSHAKE_MAX = 4 /* commands */
+};
+
+/* Waits for events. False: the deadline has passed. */
+static bool wait_for(int fd, short events, int64_t until_tick)
+{
+    struct pollfd poller = {.fd = fd, .events = events};
+
+    for (;;) {
+        int64_t left = until_tick - berth_tick_ms();
+        int n = poll(&poller, 1, left > 0 ? (int)(left > 60000 ? 60000 : left) : 0);
+
+        if (n > 0 || (n < 0 && errno != EINTR))
+            return true; /* errors show at the next read or write */
+        if (left <= 0)
+            return false;
+    }
+}
+
+/* ------------------------------------------------------------------- connecting */
+
+static int connect_to(const struct sockaddr *address, socklen_t size, int64_t until_tick)
+{
+    BERTH_AUTO(close)
+    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int error = 0, on = 1, taken;
+    socklen_t error_size = sizeof error;
+
+    if (fd < 0)
+        return -1;
+    if (address->sa_family != AF_UNIX) {
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    }
+    /* A unix socket whose backlog is full says EAGAIN: nobody is accepting there. */
+    if (connect(fd, address, size) < 0) {
+        if (errno != EINPROGRESS && errno != EINTR)
+            return -1;
+        if (!wait_for(fd, POLLOUT, until_tick)) {
+            errno = ETIMEDOUT;
+            return -1;
+        }
+        if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &error_size) < 0 || error) {
+            errno = error ? error : errno;
+            return -1;
+        }
+    }
+    taken = fd;
+    fd = -1;
+    return taken;
+}
+
+/* A name lookup with a deadline. One that does not end in time is left to the resolver's own
+ * thread, together with its memory: there is no other way to leave it. */
+static int look_up(const struct redis_address *address, int64_t until_tick,
+                   struct addrinfo **ret)
+{
+    struct job {
+        struct gaicb cb;
+        struct addrinfo hints;
+        char host[REDIS_HOST_MAX], port[6];
+    } *job = calloc(1, sizeof *job);
+    struct gaicb *list[1];
+    int64_t left = until_tick - berth_tick_ms();
+    struct timespec wait = {.tv_sec = left > 0 ? left / 1000 : 0,
+                            .tv_nsec = left > 0 ? left % 1000 * 1000000 : 0};
+    int error;
+
+    if (!job)
+        return EAI_MEMORY;
+    memcpy(job->host, address->host, sizeof job->host);
+    memcpy(job->port, address->port, sizeof job->port);
+    job->hints = (struct addrinfo){.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+    job->cb = (struct gaicb){
+        .ar_name = job->host, .ar_service = job->port, .ar_request = &job->hints};
+    list[0] = &job->cb;
+    error = getaddrinfo_a(GAI_NOWAIT, list, 1, NULL);
+    if (error) {
+        free(job);
+        return error;
+    }
+    gai_suspend((const struct gaicb *const *)list, 1, &wait);
+    error = gai_error(&job->cb);
+    if (error == EAI_INPROGRESS && gai_cancel(&job->cb) != EAI_CANCELED) {
+        error = gai_error(&job->cb);
+        if (error == EAI_INPROGRESS)
+            return EAI_AGAIN;
+    }
+    if (!error)
+        *ret = job->cb.ar_result;
+    free(job);
+    return error;
+}
+
+static enum berth_code unreachable(const struct redis_address *address, const char *why,
+                                   struct berth_error *err)
+{
+    return berth_fail(err, BERTH_REASON_STORE_UNAVAILABLE, "redis at %s: %s", address->shown,
+                      why);
+}
+
+static enum berth_code connect_tcp(const struct redis_address *address, int64_t until_tick,
+                                   int *ret_fd, struct berth_error *err)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
+    struct addrinfo *found = NULL;
+    int fd = -1, error, why = 0;
+
+    error = getaddrinfo(address->host, address->port, &hints, &found);
+    if (error == EAI_NONAME)
+        error = look_up(address, until_tick, &found);
+    if (error)
+        return unreachable(address, gai_strerror(error), err);
+    for (struct addrinfo *at = found; at && fd < 0; at = at->ai_next) {
+        fd = connect_to(at->ai_addr, at->ai_addrlen, until_tick);
+        why = errno;
+    }
+    freeaddrinfo(found);
+    if (fd < 0)
+        return unreachable(address, strerror(why), err);
+    *ret_fd = fd;
+    return BERTH_OK;
+}
+
+static enum berth_code connect_unix(const struct redis_address *address, int64_t until_tick,
+                                    int *ret_fd, struct berth_error *err)
+{
+    int fd = connect_to((const struct sockaddr *)&address->un, sizeof address->un, until_tick);
+
+    if (fd < 0)
+        return unreachable(address, strerror(errno), err);
+    *ret_fd = fd;
+    return BERTH_OK;
+}
+
+/* -------------------------------------------------------------------- handshake */
+
+static const char *const sources[REDIS_N_SCRIPTS] = {redis_read_lua, redis_cas_lua};
+
+static enum berth_code keep_sha(struct redis_conn *conn, enum redis_script script,
+                                const struct berth_reply *reply, struct berth_error *err)
+{
+    if (redis_reply_error(reply))
+        return redis_map_error(redis_reply_error(reply), err);
+    if (reply->type != BERTH_REPLY_STRING || reply->size != 40)
+        return berth_fail(err, BERTH_REASON_STORE_UNAVAILABLE,
+                          "redis: SCRIPT LOAD gave no SHA");
+    memcpy(conn->sha[script], reply->string, 41);
+    return BERTH_OK;
+}
+
+enum berth_code redis_load_script(struct redis_conn *conn, enum redis_script script,
+                                  int64_t until_tick, struct berth_error *err)
+{
+    const char *argv[] = {"SCRIPT", "LOAD", sources[script]};
+    const struct redis_command command = {3, argv, NULL};
+    BERTH_AUTO(berth_reply_free) struct berth_reply *reply = NULL;
+    bool sent;
+    enum berth_code code =
+        redis_conn_exchange(conn, &command, 1, until_tick, &reply, &sent, err);
+
+    return code ? code : keep_sha(conn, script, reply, err);
+}
+
+/* AUTH, SELECT and SCRIPT LOAD, all in one trip. It also proves that the server answers at all:
+ * a stopped process still accepts connections. */
+static enum berth_code shake_hands(struct redis_conn *conn, const struct redis_login *login,
+                                   int64_t until_tick, struct berth_error *err)
+{
+    const char *auth[] = {"AUTH", login->username, login->password};
+    const char *password_only[] = {"AUTH", login->password};
+    const char *load_read[] = {"SCRIPT", "LOAD", redis_read_lua};
+    const char *load_cas[] = {"SCRIPT", "LOAD", redis_cas_lua};
+    struct redis_command commands[HANDSHAKE_MAX];
+    struct berth_reply *replies[HANDSHAKE_MAX];
+    enum berth_code code;
+    size_t n = 0;
+    char db[12];
+    const char *select[] = {"SELECT", db};
+    bool sent;
+
+    if (login->password && login->username)
+        commands[n++] = (struct redis_command){3, auth, NULL};
+    else if (login->password)
+        commands[n++] = (struct redis_command){2, password_only, NULL};
+    snprintf(db, sizeof db, "%u", login->address->db);
+    if (login->address->db > 0)
+        commands[n++] = (struct redis_command){2, select, NULL};
+    commands[n++] = (struct redis_command){3, load_read, NULL};
+    commands[n++] = (struct redis_command){3, load_cas, NULL};
+    code = redis_conn_exchange(conn, commands, n, until_tick, replies, &sent, err);
+    if (code)
+        return berth_fail(err, BERTH_REASON_STORE_UNAVAILABLE,
+                          "redis at %s: no answer to the login", login->address->shown);
+    for (size_t i = 0; i < n && !code; i++)
+        if (redis_reply_error(replies[i]))
+            code = redis_map_error(redis_reply_error(replies[i]), err);
+    if (!code)
+        code = keep_sha(conn, REDIS_SCRIPT_READ, replies[n - 2], err);
+    if (!code)
+        code = keep_sha(conn, REDIS_SCRIPT_CAS, replies[n - 1], err);
+    for (size_t i = 0; i < n; i++)
+        berth_reply_free(replies[i]);
+    if (code && code != BERTH_UNAVAILABLE) /* whatever it is, there is no store to speak to */
+        code = berth_fail(err, BERTH_REASON_STORE_UNAVAILABLE, "redis at %s: the login failed",
+                          login->address->shown);
+    return code;
+}
+
+enum berth_code redis_conn_open(const struct redis_login *login, int64_t until_tick,
+                                struct redis_conn **ret, struct berth_error *err)
+{
+    struct redis_conn *conn = calloc(1, sizeof *conn);
+    enum berth_code code;
+
+    if (!conn)
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    conn->fd = -1;
+    conn->reader = redis_reader_new();
+    if (!conn->reader)
+        code = berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    else if (login->address->is_unix)
+        code = connect_unix(login->address, until_tick, &conn->fd, err);
+    else
+        code = connect_tcp(login->address, until_tick, &conn->fd, err);
+    if (!code)
+        code = shake_hands(conn, login, until_tick, err);
+    if (code) {
+        redis_conn_close(conn);
+        return code;
+    }
+    *ret = conn;
+    return BERTH_OK;
+}
+
+struct redis_conn *redis_conn_close(struct redis_conn *conn)
+{
+    if (!conn)
+        return NULL;
+    if (conn->fd >= 0)
+        close(conn->fd);
+    if (conn->reader)
+        redisReaderFree(conn->reader);
+    free(conn);
+    return NULL;
+}
+
+bool redis_conn_is_stale(const struct redis_conn *conn)
+{
+    struct pollfd poller = {.fd = conn->fd, .events = POLLIN | POLLRDHUP};
+
+    return poll(&poller, 1, 0) != 0;
+}
+
+/* --------------------------------------------------------------------- exchange */
+
+static char *join(const struct redis_command *commands, size_t n, size_t *ret_size,
+                  size_t *ret_first_size)
+{
+    char *all = NULL;
+    size_t size = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        char *one = NULL, *more;
+        int one_size = redisFormatCommandArgv(
+            &one, (int)commands[i].argc, (const char **)commands[i].argv, commands[i].sizes);
+
+        more = one_size > 0 ? realloc(all, size + (size_t)one_size) : NULL;
+        if (!more) {
+            redisFreeCommand(one);
+            free(all);
+            return NULL;
+        }
+        all = more;
+        memcpy(all + size, one, (size_t)one_size);
+        redisFreeCommand(one);
+        size += (size_t)one_size;
+        if (i == 0)
+            *ret_first_size = size;
+    }
+    *ret_size = size;
+    return all;
+}
+
+/* 0, or the errno that stopped it; *ret_done bytes are out of our hands either way. */
+static int send_all(int fd, const char *bytes, size_t size, int64_t until_tick,
+                    size_t *ret_done)
+{
+    *ret_done = 0;
+    while (*ret_done < size) {
+        ssize_t n = send(fd, bytes + *ret_done, size - *ret_done, MSG_NOSIGNAL);
+
+        if (n >= 0)
+            *ret_done += (size_t)n;
+        else if (errno == EAGAIN && !wait_for(fd, POLLOUT, until_tick))
+            return ETIMEDOUT;
+        else if (errno != EAGAIN && errno != EINTR)
+            return errno;
+    }
+    return 0;
+}
+
+/* NULL, or why there is no further reply. *io_room: bytes that may still come. */
+static const char *receive_one(struct redis_conn *conn, int64_t until_tick, size_t *io_room,
+                               struct berth_reply **ret)
+{
+    char buf[READ_SIZE];
+
+    for (;;) {
+        void *reply = NULL;
+        ssize_t n;
+
+        if (redisReaderGetReply(conn->reader, &reply) != REDIS_OK)
+            return "the answer makes no sense, or is too large";
+        if (reply) {
+            *ret = reply;
+            return NULL;
+        }
+        n = recv(conn->fd, buf, sizeof buf, 0);
+        if (n == 0)
+            return "the connection was closed";
+        if (n < 0 && errno == EAGAIN && !wait_for(conn->fd, POLLIN, until_tick))
+            return "no answer in time";
+        if (n < 0 && errno != EAGAIN && errno != EINTR)
+            return "the connection broke";
+        if (n < 0)
+            continue;
+        if ((size_t)n > *io_room)
+            return "the answer is too large";
+        *io_room -= (size_t)n;
+        if (redisReaderFeed(conn->reader, buf, (size_t)n) != REDIS_OK)
+            return "out of memory for the answer";
+    }
+}
+
+enum berth_code redis_conn_exchange(struct redis_conn *conn,
+                                    const struct redis_command *commands, size_t n,
+                                    int64_t until_tick, struct berth_reply **ret,
+                                    bool *ret_sent, struct berth_error *err)
+{
+    size_t size, first_size = 0, done = 0, room = REPLY_MAX, n_got = 0;
+    BERTH_AUTO(free) char *bytes = join(commands, n, &size, &first_size);
+    const char *why = NULL;
+    int error;
+
+    *ret_sent = false;
+    if (!bytes)
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    error = send_all(conn->fd, bytes, size, until_tick, &done);
+    *ret_sent = done >= first_size;
+    if (error) {
+        conn->broken = true;
+        return berth_fail(
+            err, *ret_sent ? BERTH_REASON_OUTCOME_UNKNOWN : BERTH_REASON_STORE_UNAVAILABLE,
+            "redis: sending: %s", strerror(error));
+    }
+    while (!why && n_got < n) {
+        why = receive_one(conn, until_tick, &room, &ret[n_got]);
+        if (!why)
+            n_got++;
+    }
+    if (!why)
+        return BERTH_OK;
+    conn->broken = true;
+    while (n_got > 0)
+        berth_reply_free(ret[--n_got]);
+    return berth_fail(err, BERTH_REASON_OUTCOME_UNKNOWN, "redis: %s", why);
+}
