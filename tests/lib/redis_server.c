@@ -1,0 +1,208 @@
+#include "tests/lib/redis_server.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/time/time.h"
+
+enum { START_DEADLINE_MS = 10000, ARGS_MAX = 64 };
+
+static void die(const char *what)
+{
+    perror(what);
+    abort();
+}
+
+/* A port that is free now. */
+static int free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, size) < 0 ||
+        getsockname(fd, (struct sockaddr *)&address, &size) < 0)
+        die("free port");
+    close(fd);
+    return ntohs(address.sin_port);
+}
+
+static void write_config(const struct redis_server *server)
+{
+    const struct redis_server_options *options = &server->options;
+    char path[128];
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/redis.conf", server->folder);
+    file = fopen(path, "w");
+    if (!file)
+        die(path);
+    fprintf(file, "dir %s\nunixsocket %s/redis.sock\nport %d\nbind 127.0.0.1\nsave \"\"\n",
+            server->folder, server->folder, server->port);
+    fprintf(file, "appendonly %s\nappendfsync always\nlogfile %s/redis.log\n",
+            options->keep ? "yes" : "no", server->folder);
+    if (options->username)
+        fprintf(file, "user default off\nuser %s on >%s ~* &* +@all\n", options->username,
+                options->password);
+    else if (options->password)
+        fprintf(file, "requirepass %s\n", options->password);
+    if (fclose(file) != 0)
+        die(path);
+}
+
+static void exec_server(const struct redis_server *server)
+{
+    const char *argv[ARGS_MAX] = {"redis-server"};
+    char config[128];
+    size_t n = 1;
+
+    snprintf(config, sizeof config, "%s/redis.conf", server->folder);
+    argv[n++] = config;
+    for (size_t i = 0; server->options.extra && server->options.extra[i] && n < ARGS_MAX - 1;
+         i++)
+        argv[n++] = server->options.extra[i];
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that crashes leaves nothing behind */
+    setsid();
+    execvp(argv[0], (char *const *)argv);
+    _exit(127);
+}
+
+static bool answers(const struct redis_server *server, struct berth_error *err)
+{
+    /* A new client each time: one that has failed would wait before it tries again. */
+    BERTH_AUTO(berth_redis_free) struct berth_redis *client = redis_server_client(server, NULL);
+
+    return berth_redis_ping(client, err) == BERTH_OK;
+}
+
+static void launch(struct redis_server *server)
+{
+    int64_t until_tick = berth_tick_ms() + START_DEADLINE_MS;
+    struct berth_error err = {0};
+
+    server->pid = fork();
+    if (server->pid < 0)
+        die("fork");
+    if (server->pid == 0)
+        exec_server(server);
+    while (!answers(server, &err)) {
+        if (waitpid(server->pid, NULL, WNOHANG) != 0 || berth_tick_ms() > until_tick) {
+            fprintf(stderr, "redis-server does not come up: %s\n", err.text);
+            abort();
+        }
+        poll(NULL, 0, 5);
+    }
+}
+
+void redis_server_start(struct redis_server *server, const struct redis_server_options *options)
+{
+    *server = (struct redis_server){0};
+    if (options)
+        server->options = *options;
+    snprintf(server->folder, sizeof server->folder, "%s/berth-redis-XXXXXX",
+             getenv("TMPDIR") && strlen(getenv("TMPDIR")) < 40 ? getenv("TMPDIR") : "/tmp");
+    if (!mkdtemp(server->folder))
+        die("mkdtemp");
+    snprintf(server->url, sizeof server->url, "unix:%s/redis.sock", server->folder);
+    if (server->options.tcp) {
+        server->port = free_port();
+        snprintf(server->tcp_url, sizeof server->tcp_url, "redis://127.0.0.1:%d", server->port);
+    }
+    write_config(server);
+    launch(server);
+}
+
+void redis_server_kill(struct redis_server *server)
+{
+    kill(server->pid, SIGKILL);
+    waitpid(server->pid, NULL, 0);
+    server->pid = 0;
+}
+
+void redis_server_again(struct redis_server *server)
+{
+    launch(server);
+}
+
+void redis_server_pause(struct redis_server *server)
+{
+    int status;
+
+    kill(server->pid, SIGSTOP);
+    waitpid(server->pid, &status, WUNTRACED);
+}
+
+void redis_server_resume(struct redis_server *server)
+{
+    kill(server->pid, SIGCONT);
+}
+
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *where)
+{
+    (void)st;
+    (void)kind;
+    (void)where;
+    return remove(path);
+}
+
+void redis_server_stop(struct redis_server *server)
+{
+    if (server->pid > 0)
+        redis_server_kill(server);
+    nftw(server->folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+struct berth_redis *redis_server_client(const struct redis_server *server,
+                                        const struct berth_redis_options *base)
+{
+    struct berth_redis_options options = {0};
+    struct berth_redis *client = NULL;
+    struct berth_error err = {0};
+
+    if (base)
+        options = *base;
+    if (!options.url)
+        options.url = server->url;
+    if (!options.password)
+        options.password = server->options.password;
+    if (!options.username)
+        options.username = server->options.username;
+    if (berth_redis_new(&options, &client, &err) != BERTH_OK) {
+        fprintf(stderr, "client: %s\n", err.text);
+        abort();
+    }
+    return client;
+}
+
+struct berth_reply *redis_run(struct berth_redis *client, ...)
+{
+    const char *argv[ARGS_MAX];
+    struct berth_reply *reply = NULL;
+    struct berth_error err = {0};
+    size_t argc = 0;
+    va_list args;
+
+    va_start(args, client);
+    while (argc < ARGS_MAX && (argv[argc] = va_arg(args, const char *)))
+        argc++;
+    va_end(args);
+    if (berth_redis_call(client, argc, argv, NULL, &reply, &err) != BERTH_OK) {
+        fprintf(stderr, "%s: %s\n", argv[0], err.text);
+        abort();
+    }
+    return reply;
+}
