@@ -159,6 +159,11 @@ class Client:
             max_output_bytes=max_output_bytes), timeout=rpc_timeout)
         return Events(stream)
 
+    def attach(self, session, exec_id, after_seq=0, rpc_timeout=None):
+        return Events(self.processes.Attach(pb.data.AttachRequest(
+            session=self.ref(session), process=pb.data.ProcessRef(exec_id=exec_id), after_seq=after_seq),
+            timeout=rpc_timeout))
+
     def send_input(self, session, exec_id, data=b"", end_of_file=False, offset=0):
         return self.processes.SendInput(pb.data.SendInputRequest(
             session=self.ref(session), process=pb.data.ProcessRef(exec_id=exec_id), data=data,

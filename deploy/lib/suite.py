@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """suite.py - starts, watches and stops the processes of one Berth suite under one state folder.
 
-As a program: suite.py start|stop|status --state DIR [--build DIR]. As a library: class Suite.
+As a program: suite.py ACTION --state DIR [--build DIR]; quickstart calls it. As a library: class Suite.
 
     <state>/suite.json   what the suite is made of: build folder, ports, deployment id
     <state>/suite.key    the suite key, 32 random bytes in base64, mode 0600
@@ -23,6 +23,8 @@ import sys
 import time
 
 import client
+import leftovers
+import provision
 
 DEPLOYMENT = "quickstart"
 PORTS = {"controlplane": 7400, "dataplane": 7401, "skills": 7402, "binding": 7403, "adapter-local": 7410}
@@ -313,22 +315,34 @@ class Suite:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("action", choices=["start", "stop", "status"])
+    parser.add_argument("action", choices=["start-backend", "template", "start", "tenant", "stop", "status"])
     parser.add_argument("--state", required=True)
     parser.add_argument("--build")
     args = parser.parse_args()
     suite = Suite(args.state, args.build)
     try:
-        if args.action == "start":
+        if args.action == "start-backend":
+            suite.prepare()
+            suite.start_redis()
+            suite.start("adapter-local")
+        elif args.action == "template":
+            begin = time.monotonic()
+            provision.build_base(suite, lambda text: print(f"{'':12}{time.monotonic() - begin:6.1f} s  {text}", flush=True))
+        elif args.action == "start":
             suite.start()
+        elif args.action == "tenant":
+            provision.tenant_and_config(suite.client())
         elif args.action == "stop":
             suite.stop()
+            leftovers.remove(suite.state)
+            if left := leftovers.find(suite.state):
+                raise SuiteError("left behind: " + "; ".join(left))
         else:
             rows = suite.status()
             for name, pid, state in rows:
                 print(f"{name:<15} {pid or 'not running':<12} {state}")
             return 0 if all(pid for _, pid, _ in rows) else 3
-    except SuiteError as error:
+    except (SuiteError, client.Failure) as error:
         print(f"suite: {error}", file=sys.stderr)
         return 1
     return 0
