@@ -171,7 +171,8 @@ class Suite:
         if name == "redis":
             return ["redis-server", "--port", "0", "--unixsocket", self.path("run", "redis.sock"),
                     "--unixsocketperm", "700", "--dir", self.path("redis"), "--appendonly", "yes",
-                    "--appendfsync", "everysec", "--save", "", "--daemonize", "no", "--maxmemory-policy", "noeviction"]
+                    "--appendfsync", "everysec", "--save", "", "--daemonize", "no", "--maxmemory-policy", "noeviction",
+                    *[word for key, value in self.facts["options"].get("redis", {}).items() for word in ("--" + key, value)]]
         return [self.binary(name)] + [f"--{key}={value}" for key, value in self.settings(name).items()]
 
     # ------------------------------------------------------------ processes
