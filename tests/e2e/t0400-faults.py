@@ -1,0 +1,220 @@
+#!/usr/bin/python3
+"""t0400-faults - what is away is said within a second, nothing is torn down for it, running commands
+go on, and all is well again without a restart of anybody else."""
+import os
+import signal
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import tap  # noqa: E402
+from suite import Failure, TestSuite, health, pb, wait_for  # noqa: E402
+
+S = "steady"
+
+
+def refusal(call, *args, **more):
+    try:
+        call(*args, **more)
+    except Failure as failure:
+        return failure
+    raise AssertionError("it was accepted")
+
+
+def within_a_second(call, *args, code="UNAVAILABLE", **more):
+    begin = time.monotonic()
+    failure = refusal(call, *args, **more)
+    took = time.monotonic() - begin
+    tap.equal(failure.code, code, failure)
+    tap.check(took <= 1.2, f"answered after {took:.2f} s: {failure}")
+    return failure
+
+
+class Ticking:
+    """A command that prints a line every 50 ms, read by a thread of its own."""
+
+    def __init__(self, suite, exec_id):
+        self.events = suite.api.exec(S, "i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done", exec_id=exec_id,
+                                     timeout=300, rpc_timeout=300)
+        self.error = None
+        self.thread = threading.Thread(target=self.read, daemon=True)
+        self.thread.start()
+        self.goes_on()
+
+    def read(self):
+        try:
+            self.events.finish()
+        except Failure as failure:
+            self.error = failure
+
+    def lines(self):
+        return self.events.stdout.count(b"\n")
+
+    def goes_on(self):
+        now = self.lines()
+        wait_for(lambda: self.lines() >= now + 3 or self.error, 10, "the running command's output goes on")
+        tap.check(self.error is None, "the stream broke:", self.error)
+
+    def end(self, suite):
+        suite.api.signal(S, self.events.started.exec_id, signal.SIGKILL)
+        self.thread.join(10)
+
+
+def sandboxes(suite):
+    return sorted(os.listdir(suite.path("local", "sandboxes")))
+
+
+# Redis down: UNAVAILABLE within a second, NOT_SERVING, no teardown; a running command goes on, and
+# all is well when it is back.
+def redis_down__running_and_new_calls__unavailable_but_nothing_torn_down(suite):
+    api = suite.api
+    box = api.resolve(S, config="local").session.sandbox.sandbox_id
+    there = sandboxes(suite)
+    ticking = Ticking(suite, "over-redis")
+    suite.kill9("redis")
+    for call in (lambda: api.resolve("new", config="local"), lambda: api.session(S), lambda: api.delete(S),
+                 lambda: api.begin_turn(S), lambda: api.pause(S)):
+        within_a_second(call)
+    wait_for(lambda: health(suite.target("controlplane"), "berth.control.v1.SessionService") == "NOT_SERVING", 5,
+             "SessionService is NOT_SERVING")
+    tap.equal(health(suite.target("controlplane")), "SERVING", "the process itself is alive")
+    ticking.goes_on()
+    suite.start_redis()
+    suite.wait_ready()
+    ticking.goes_on()
+    tap.equal(api.resolve(S, config="local").session.sandbox.sandbox_id, box)
+    tap.equal(sandboxes(suite), there)
+    ticking.end(suite)
+
+
+# Redis hangs (stopped, not dead): the same.
+def redis_hangs__calls__unavailable_within_a_second(suite):
+    api = suite.api
+    pid = suite.pid("redis")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        begin = time.monotonic()
+        failure = refusal(api.session, S)
+        took = time.monotonic() - begin
+        tap.equal(failure.code, "UNAVAILABLE", failure)
+        tap.check(took < 2, f"{took:.2f} s")
+        within_a_second(api.session, S)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    suite.wait_ready()
+    tap.equal(api.resolve(S, config="local").outcome, pb.control.RESOLVE_OUTCOME_USED)
+
+
+# The adapter killed: calls that need it are UNAVAILABLE within a second, the command in the sandbox
+# goes on, and a repeat of its exec_id finds it when the adapter is back.
+def adapter_killed__running_command__found_again_by_its_id(suite):
+    api = suite.api
+    box = api.resolve(S, config="local").session.sandbox.sandbox_id
+    what = "for i in $(seq 60); do echo $i; sleep 0.05; done; echo $$ > /workspace/pid"
+    first = api.exec(S, what, exec_id="over-adapter", timeout=60, detach=True).until(lambda e: e.stdout.count(b"\n") >= 3)
+    suite.kill9("adapter-local")
+    within_a_second(api.run, S, "true")
+    failure = None
+    try:
+        first.finish()
+    except Failure as caught:
+        failure = caught
+    tap.check(failure is not None and failure.code in ("UNKNOWN", "UNAVAILABLE"), "no exit may be made up:", failure, first.exited)
+    suite.restart("adapter-local")
+    wait_for(lambda: health(suite.target("dataplane"), "berth.data.v1.ProcessService") == "SERVING", 10, "the data plane serves")
+    again = api.exec(S, what, exec_id="over-adapter", timeout=60, detach=True).finish()
+    tap.equal((again.exited.reason, again.exited.exit_code), (pb.data.EXIT_REASON_EXITED, 0))
+    tap.equal(again.stdout, b"".join(b"%d\n" % i for i in range(1, 61)))
+    answer = api.resolve(S, config="local")
+    tap.equal(answer.session.sandbox.sandbox_id, box)
+
+
+# A control plane killed under load: its peer's calls and the running command do not notice.
+def controlplane_killed__other_replica__serves_on(suite):
+    first, second = suite.api, suite.client(control="controlplane-2")
+    box = second.resolve(S, config="local").session.sandbox.sandbox_id
+    ticking = Ticking(suite, "over-control")
+    suite.kill9("controlplane-2")
+    within_a_second(second.resolve, S, config="local")
+    tap.equal(first.resolve(S, config="local").session.sandbox.sandbox_id, box)
+    ticking.goes_on()
+    suite.restart("controlplane-2")
+    tap.equal(second.resolve(S, config="local").session.sandbox.sandbox_id, box)
+    ticking.end(suite)
+
+
+# The control plane behind the data plane killed: the running command goes on, new ones say who is away.
+def controlplane_of_dataplane_killed__running_command__goes_on(suite):
+    ticking = Ticking(suite, "over-main-control")
+    suite.kill9("controlplane")
+    within_a_second(suite.api.run, S, "true")
+    ticking.goes_on()
+    suite.restart("controlplane")
+    suite.wait_ready("dataplane", "skills")
+    tap.equal(suite.api.run(S, "echo back", text=True).stdout_text, "back\n")
+    ticking.end(suite)
+
+
+# Binding killed: UNAVAILABLE, then well again by itself.
+def binding_killed__calls__unavailable_then_well_again(suite):
+    suite.kill9("binding")
+    within_a_second(suite.api.resolve, S, config="local")
+    suite.restart("binding")
+    suite.wait_ready()
+    tap.equal(suite.api.resolve(S, config="local").outcome, pb.control.RESOLVE_OUTCOME_USED)
+
+
+# A sandbox that dies by itself is replaced, and the answer says what was lost.
+def sandbox_killed__next_resolve__replaced_and_told(suite):
+    import leftovers
+    api = suite.api
+    box = api.resolve("dies", config="local").session.sandbox.sandbox_id
+    for pid, words in leftovers.processes(suite.state).items():
+        if "berth-local-supervisor" in words and box in words:
+            os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not [1 for words in leftovers.processes(suite.state).values() if box in words], 10, "the supervisor ends")
+
+    def next_answer():
+        try:
+            api.run("dies", "true")
+        except Failure as failure:
+            tap.check(failure.code in ("UNAVAILABLE", "NOT_FOUND", "UNKNOWN"), failure)
+        answer = api.resolve("dies", config="local")
+        return answer if answer.session.sandbox.sandbox_id != box or answer.lost else None
+    answer = wait_for(next_answer, 20, "another sandbox or word of what was lost", step=0.2)
+    print(f"outcome {answer.outcome}, lost {list(answer.lost)}", file=sys.stderr)
+    tap.equal(api.run("dies", "echo new", text=True).stdout_text, "new\n")
+
+
+# SIGTERM drains: a command in flight gets its answer, and every process exits 0 soon.
+def sigterm__command_in_flight__drained(suite):
+    answers = []
+
+    def call():
+        try:
+            answers.append(suite.api.run(S, "sleep 1; echo whole", text=True).stdout_text)
+        except Failure as failure:
+            answers.append(str(failure))
+    thread = threading.Thread(target=call)
+    thread.start()
+    wait_for(lambda: [p for p in suite.api.list_processes(S) if not p.HasField("exited")], 5, "the command runs")
+    suite.end("dataplane", signal.SIGTERM)
+    thread.join(15)
+    tap.equal(answers, ["whole\n"])
+    tap.equal(suite.children["dataplane"].returncode, 0)
+    suite.restart("dataplane")
+
+
+class Suite(TestSuite):
+    def __init__(self):
+        super().__init__(control_planes=2)
+
+    def __enter__(self):
+        super().__enter__()
+        self.api = self.client()
+        return self
+
+
+if __name__ == "__main__":
+    tap.main(globals(), Suite)
