@@ -20,11 +20,12 @@ struct berth_runtime {
 struct berth_service {
     const char *name; /* "binding": binary berth-binding, socket <run_dir>/binding.sock */
     const char *doc;  /* one line for --help */
-    int port;         /* default TCP port of a public service; 0: unix socket only */
-    bool internal;    /* peers only */
-    const struct berth_config_key *keys; /* besides the common ones that svc adds: listen, run_dir,
-                                            deployment, metrics_listen, log_level, insecure_dev,
-                                            peer_uids, workers, drain */
+    int port;         /* default TCP port of a public service; metrics are on port + 100, also
+                         where it is internal. 0: neither */
+    bool internal;    /* peers only, on the unix socket only */
+    const struct berth_config_key *keys; /* besides the common ones that svc adds: listen,
+                                            run_dir, deployment, metrics_listen, log_level,
+                                            insecure_dev, peer_uids, workers, drain */
     size_t n_keys;
     size_t config_size; /* of the service's own settings struct */
     const struct berth_method *methods;
@@ -36,18 +37,20 @@ struct berth_service {
      * the first call is accepted. */
     enum berth_code (*start)(const void *config, const struct berth_runtime *runtime,
                              void **ret_service, struct berth_error *err);
-    /* Optional. Asked about once a second, on a thread of its own, may block up to a second: can
-     * calls be served (Redis and peers there)? Not BERTH_OK: NOT_SERVING, and the text is logged
-     * at each change. */
+    /* Optional. Asked about once a second, on a thread of its own, may block up to a second:
+     * can calls be served (Redis and peers there)? Not BERTH_OK: NOT_SERVING, and the text is
+     * logged at each change. */
     enum berth_code (*ready)(void *service, struct berth_error *err);
-    /* Optional. More lines of Prometheus text, appended to what svc itself gives; owned string. */
+    /* Optional. More lines of Prometheus text, appended to what svc itself gives; owned string.
+     * Called on the thread of the metrics. */
     char *(*metrics)(void *service);
     /* All calls have ended. */
     void (*stop)(void *service);
 };
 
 /* Parses argv (--help, --version, --config FILE, --check, --print-settings, --<key>=<value>),
- * loads the settings, serves until SIGTERM or SIGINT, drains. Returns the exit status of main. */
+ * loads the settings, serves until SIGTERM or SIGINT, drains. Returns the exit status of main.
+ */
 int berth_service_main(const struct berth_service *service, int argc, char **argv);
 
 /* A channel to another service of the suite: target "" means <run_dir>/<peer>.sock. */

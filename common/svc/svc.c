@@ -1,0 +1,291 @@
+/* svc.c - from main() to the end. Parts are built in order and taken down in reverse; the
+ * server stops before the service does, so that no handler outlives what it uses. */
+#include "common/svc/svc.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "common/log/log.h"
+#include "common/svc/metrics.h"
+#include "common/svc/readiness.h"
+#include "common/svc/settings.h"
+
+enum { EXIT_USAGE = 2, POOL_QUEUE = 4096 };
+
+/* proto/descriptors.S.in */
+extern const uint8_t berth_descriptors[], berth_descriptors_end[];
+
+struct process {
+    const struct svc_setup *setup;
+    const struct berth_service *service;
+    struct berth_runtime runtime;
+    void *state; /* of the service; valid when started */
+    bool started;
+    struct svc_readiness *readiness;
+    struct svc_metrics *metrics;
+};
+
+/* ------------------------------------------------------------------------ environment */
+
+static void raise_file_limit(void)
+{
+    struct rlimit files;
+
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files); /* the old limit serves, too */
+    }
+}
+
+/* Before the first thread: all inherit it, and only main() takes the signals. */
+static void block_signals(sigset_t *ret_set)
+{
+    sigemptyset(ret_set);
+    sigaddset(ret_set, SIGTERM);
+    sigaddset(ret_set, SIGINT);
+    sigprocmask(SIG_BLOCK, ret_set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+static enum berth_code make_run_dir(const char *path, struct berth_error *err)
+{
+    struct stat st;
+
+    if (mkdir(path, 0755) < 0 && errno != EEXIST)
+        return berth_fail_field(err, "run_dir", "cannot make %s: %s", path, strerror(errno));
+    if (stat(path, &st) < 0 || !S_ISDIR(st.st_mode))
+        return berth_fail_field(err, "run_dir", "%s is not a folder", path);
+    if ((st.st_uid != 0 && st.st_uid != geteuid()) || (st.st_mode & (S_IWGRP | S_IWOTH)))
+        return berth_fail_field(err, "run_dir",
+                                "%s belongs to another user or others may write it: they could "
+                                "stand in for our sockets",
+                                path);
+    return BERTH_OK;
+}
+
+/* ------------------------------------------------------------------------------ start */
+
+static enum berth_code make_runtime(struct process *process, struct berth_error *err)
+{
+    const struct svc_settings *settings = process->setup->settings;
+    struct berth_runtime *runtime = &process->runtime;
+    struct berth_server_options options = {
+        .n_workers = (unsigned)settings->workers,
+        .peers_only = process->service->internal,
+        .peer_uids = settings->uids,
+        .n_peer_uids = settings->n_uids,
+        .insecure_dev = settings->insecure_dev,
+    };
+    enum berth_code code;
+
+    runtime->deployment = settings->deployment;
+    runtime->run_dir = settings->run_dir;
+    runtime->insecure_dev = settings->insecure_dev;
+    code = make_run_dir(settings->run_dir, err);
+    if (!code)
+        code = berth_loop_new(&runtime->loop, err);
+    if (!code)
+        code = berth_loop_start(runtime->loop, "loop", err);
+    if (!code)
+        code = berth_pool_new("pool", (unsigned)settings->workers, POOL_QUEUE, &runtime->pool,
+                              err);
+    options.loop = runtime->loop;
+    return code ? code : berth_server_new(&options, &runtime->server, err);
+}
+
+static enum berth_code fill_server(struct process *process, struct berth_error *err)
+{
+    const struct berth_service *service = process->service;
+    struct berth_server *server = process->runtime.server;
+    enum berth_code code;
+
+    code = berth_server_add(server, service->methods, service->n_methods, process->state, err);
+    if (!code)
+        code = berth_health_add(server, err);
+    if (!code)
+        code = berth_reflection_add(server, berth_descriptors,
+                                    (size_t)(berth_descriptors_end - berth_descriptors),
+                                    service->services, service->n_services, err);
+    for (size_t i = 0; i < service->n_services && !code; i++)
+        berth_health_set(server, service->services[i],
+                         false); /* until ready() has been asked */
+    return code;
+}
+
+static enum berth_code open_doors(struct process *process, struct berth_error *err)
+{
+    const struct svc_settings *settings = process->setup->settings;
+    struct svc_metrics_source source = {
+        .service = process->service,
+        .state = process->state,
+        .server = process->runtime.server,
+        .deployment = settings->deployment,
+    };
+    enum berth_code code;
+
+    code = berth_server_listen(process->runtime.server, settings->socket, NULL, err);
+    if (!code && *settings->listen)
+        code = berth_server_listen(process->runtime.server, settings->listen, NULL, err);
+    if (!code && *settings->metrics_listen)
+        code = svc_metrics_new(settings->metrics_listen, &source, &process->metrics, err);
+    if (!code)
+        code = berth_server_start(process->runtime.server, err);
+    if (code)
+        return code;
+    berth_health_set(process->runtime.server, "", true);
+    return svc_readiness_new(process->service, process->state, process->runtime.server,
+                             &process->readiness, err);
+}
+
+static enum berth_code start(struct process *process, struct berth_error *err)
+{
+    const struct svc_settings *settings = process->setup->settings;
+    enum berth_code code = make_runtime(process, err);
+
+    if (!code)
+        code = process->service->start(svc_own_settings(process->setup), &process->runtime,
+                                       &process->state, err);
+    process->started = !code;
+    if (!code)
+        code = fill_server(process, err);
+    if (!code)
+        code = open_doors(process, err);
+    if (code)
+        return code;
+    berth_info("ready", "version", BERTH_VERSION, "deployment", settings->deployment, "socket",
+               settings->socket, "listen", settings->listen, "metrics",
+               settings->metrics_listen);
+    return BERTH_OK;
+}
+
+/* ------------------------------------------------------------------------------- stop */
+
+static void stop(struct process *process, int64_t drain_ms)
+{
+    const struct berth_service *service = process->service;
+    struct berth_runtime *runtime = &process->runtime;
+
+    process->readiness = svc_readiness_free(process->readiness);
+    if (runtime->server) {
+        berth_health_set(runtime->server, "", false);
+        for (size_t i = 0; i < service->n_services; i++)
+            berth_health_set(runtime->server, service->services[i], false);
+        berth_server_stop(runtime->server, drain_ms);
+    }
+    process->metrics = svc_metrics_free(process->metrics);
+    if (process->started && service->stop)
+        service->stop(process->state);
+    runtime->server = berth_server_free(runtime->server);
+    runtime->pool = berth_pool_free(runtime->pool);
+    runtime->loop = berth_loop_free(runtime->loop);
+}
+
+static int wait_for_signal(const sigset_t *set)
+{
+    int number = 0;
+
+    while (sigwait(set, &number) != 0)
+        ;
+    /* A second signal ends the process at once. */
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGINT, SIG_DFL);
+    sigprocmask(SIG_UNBLOCK, set, NULL);
+    return number;
+}
+
+static int serve(const struct svc_setup *setup)
+{
+    const struct svc_settings *settings = setup->settings;
+    struct process process = {.setup = setup, .service = setup->service};
+    struct berth_error err = {0};
+    sigset_t signals;
+    int status = EXIT_SUCCESS, number;
+
+    berth_log_setup(setup->service->name, settings->level);
+    raise_file_limit();
+    block_signals(&signals);
+    if (settings->insecure_dev)
+        berth_warn("insecure_dev is on: every caller counts as a service of the suite");
+    berth_rpc_init();
+    if (start(&process, &err) != BERTH_OK) {
+        berth_log_error("cannot start", "reason", berth_reason_name(err.reason), "error",
+                        err.text);
+        status = EXIT_FAILURE;
+        stop(&process, 0);
+    } else {
+        number = wait_for_signal(&signals);
+        berth_info("draining", "signal", number == SIGTERM ? "SIGTERM" : "SIGINT", "drain_ms",
+                   BERTH_I64(settings->drain));
+        stop(&process, settings->drain);
+        berth_info("stopped");
+    }
+    berth_rpc_done();
+    return status;
+}
+
+/* ------------------------------------------------------------------------------- main */
+
+static int complain(const struct berth_service *service, const struct berth_error *err)
+{
+    fprintf(stderr, "berth-%s: %s\n", service->name, err->text);
+    return EXIT_USAGE;
+}
+
+static int act(struct svc_setup *setup)
+{
+    struct berth_error err = {0};
+    BERTH_AUTO(free) char *text = NULL;
+
+    if (setup->action == SVC_HELP) {
+        svc_print_help(setup);
+        return EXIT_SUCCESS;
+    }
+    if (setup->action == SVC_VERSION) {
+        printf("berth-%s %s\n", setup->service->name, BERTH_VERSION);
+        return EXIT_SUCCESS;
+    }
+    if (svc_setup_load(setup, &err) != BERTH_OK)
+        return complain(setup->service, &err);
+    if (setup->action == SVC_CHECK) {
+        printf("the settings are valid\n");
+        return EXIT_SUCCESS;
+    }
+    if (setup->action == SVC_PRINT) {
+        text = berth_config_describe(setup->keys, setup->n_keys, setup->settings);
+        printf("%s", text ? text : "");
+        return EXIT_SUCCESS;
+    }
+    return serve(setup);
+}
+
+int berth_service_main(const struct berth_service *service, int argc, char **argv)
+{
+    struct svc_setup setup;
+    struct berth_error err = {0};
+    int status;
+
+    if (svc_setup_init(&setup, service, argc, argv, &err) != BERTH_OK)
+        status = complain(service, &err);
+    else
+        status = act(&setup);
+    svc_setup_deinit(&setup);
+    return status;
+}
+
+enum berth_code berth_peer_channel(const struct berth_runtime *runtime, const char *peer,
+                                   const char *target,
+                                   const struct berth_channel_options *options,
+                                   struct berth_channel **ret, struct berth_error *err)
+{
+    char socket[SVC_PATH_MAX + 64];
+
+    if (target && *target)
+        return berth_channel_new(target, options, ret, err);
+    if (snprintf(socket, sizeof socket, "unix:%s/%s.sock", runtime->run_dir, peer) >=
+        (int)sizeof socket)
+        return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "peer name too long");
+    return berth_channel_new(socket, options, ret, err);
+}
