@@ -192,6 +192,8 @@ class Suite:
     def spawn(self, name, command=None):
         if self.pid(name):
             return
+        if name != "redis" and not os.access(self.binary(name), os.X_OK):
+            raise SuiteError(f"{self.binary(name)} is not built")
         if name.startswith("controlplane-"):
             # A replica has its own socket, and finds its peers at the others'.
             os.makedirs(self.run_dir(name), mode=0o700, exist_ok=True)

@@ -7,9 +7,9 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-import leftovers  # noqa: E402
 import tap  # noqa: E402
 from suite import Failure, TestSuite, pb, wait_for  # noqa: E402
+import leftovers  # noqa: E402
 
 S = "commands"
 EXITED, SIGNALED = pb.data.EXIT_REASON_EXITED, pb.data.EXIT_REASON_SIGNALED

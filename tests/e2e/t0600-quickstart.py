@@ -11,9 +11,9 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
-import leftovers  # noqa: E402
 import tap  # noqa: E402
 from suite import REPO, base, health, need_root, template_cache  # noqa: E402
+import leftovers  # noqa: E402
 
 
 def quickstart(state, *more, timeout=900):
@@ -90,12 +90,13 @@ def quickstart__unknown_option__usage(state):
 def prepared():
     """A state folder with free ports and the shared template: what a second checkout would have."""
     need_root()
+    templates = template_cache()
     state = tempfile.mkdtemp(prefix="berth-quick-", dir="/var/tmp")
     numbers = base.free_ports(2 * len(base.ORDER))
     ports = dict(zip(base.ORDER, numbers)) | {n + "-metrics": p for n, p in zip(base.ORDER, numbers[len(base.ORDER):])}
     with open(os.path.join(state, "suite.json"), "w") as file:
         json.dump({"deployment": "quickstart", "ports": ports, "control_planes": 1,
-                   "options": {"adapter-local": {"template_dirs": template_cache()}}}, file)
+                   "options": {"adapter-local": {"template_dirs": templates}}}, file)
     try:
         yield state
     finally:
