@@ -1,8 +1,8 @@
 /* rpc.h - gRPC core behind a small surface. Only common/rpc/ includes <grpc/...>.
  *
  * Servers have two kinds of handlers. A *unary* one is an ordinary function that may block; it
- * runs on a bounded pool. An *evented* one is a set of callbacks on the server's loop thread and
- * must never block; it serves any kind of method, streams included. Clients likewise: one
+ * runs on a bounded pool. An *evented* one is a set of callbacks on the server's loop thread
+ * and must never block; it serves any kind of method, streams included. Clients likewise: one
  * blocking call, one with a callback, and evented streams. */
 #pragma once
 
@@ -17,10 +17,10 @@
 /* ------------------------------------------------------------------ limits */
 
 enum {
-    BERTH_RPC_MESSAGE_MAX = 4 << 20,  /* bytes of one message, both ways */
+    BERTH_RPC_MESSAGE_MAX = 4 << 20,   /* bytes of one message, both ways */
     BERTH_RPC_METADATA_MAX = 64 << 10, /* bytes of all metadata of a call */
-    BERTH_RPC_DEPTH_MAX = 64,         /* nested messages */
-    BERTH_RPC_FIELDS_MAX = 64 << 10,  /* wire records in one message */
+    BERTH_RPC_DEPTH_MAX = 64,          /* nested messages */
+    BERTH_RPC_FIELDS_MAX = 64 << 10,   /* wire records in one message */
 };
 
 /* ---------------------------------------------------------------- messages */
@@ -28,7 +28,7 @@ enum {
 /* The bytes of one message, immutable, reference counted, shared between threads. */
 struct berth_buf;
 
-struct berth_buf *berth_buf_new(const void *data, size_t size); /* copies; NULL: no memory */
+struct berth_buf *berth_buf_new(const void *data, size_t size);    /* copies; NULL: no memory */
 struct berth_buf *berth_buf_pack(const ProtobufCMessage *message); /* NULL: no memory */
 struct berth_buf *berth_buf_ref(struct berth_buf *buf);
 struct berth_buf *berth_buf_unref(struct berth_buf *buf); /* NULL is fine; returns NULL */
@@ -67,21 +67,22 @@ bool berth_call_cancelled(const struct berth_call *call);
 /* True: came over a unix socket from an allowed uid (SO_PEERCRED). */
 bool berth_call_is_peer(const struct berth_call *call);
 /* Value of a request metadata entry; borrowed until the call ends; NULL: not sent. */
-const void *berth_call_metadata(const struct berth_call *call, const char *key, size_t *ret_size);
+const void *berth_call_metadata(const struct berth_call *call, const char *key,
+                                size_t *ret_size);
 /* 16 hex digits, in the log line of the call and in INTERNAL errors. */
 const char *berth_call_request_id(const struct berth_call *call);
 /* The W3C traceparent to pass on: the caller's, or one made here. "" never. */
 const char *berth_call_traceparent(const struct berth_call *call);
 
-/* A unary handler. req is borrowed until it returns (deferred: until the answer). On BERTH_OK it
- * has filled *ret_resp with a message that the runtime frees with
+/* A unary handler. req is borrowed until it returns (deferred: until the answer). On BERTH_OK
+ * it has filled *ret_resp with a message that the runtime frees with
  * protobuf_c_message_free_unpacked(resp, NULL), so all of it is heap-allocated as by unpack;
  * otherwise err is filled and becomes the status. It does not log. A handler that has to wait
  * returns BERTH_DEFERRED after berth_call_ref() and answers later, once, from any thread, with
  * berth_call_answer(). */
 typedef enum berth_code (*berth_unary_fn)(void *service, struct berth_call *call,
-                                          const ProtobufCMessage *req, ProtobufCMessage **ret_resp,
-                                          struct berth_error *err);
+                                          const ProtobufCMessage *req,
+                                          ProtobufCMessage **ret_resp, struct berth_error *err);
 
 struct berth_call *berth_call_ref(struct berth_call *call);
 struct berth_call *berth_call_unref(struct berth_call *call);
@@ -100,8 +101,8 @@ struct berth_stream;
 /* How a call ended, as the wire says it. Borrowed in callbacks. */
 struct berth_status {
     enum berth_code code;
-    const char *message;     /* "" when none */
-    const uint8_t *details;  /* google.rpc.Status bytes of grpc-status-details-bin, or NULL */
+    const char *message;    /* "" when none */
+    const uint8_t *details; /* google.rpc.Status bytes of grpc-status-details-bin, or NULL */
     size_t details_size;
 };
 
@@ -115,22 +116,25 @@ struct berth_stream_ops {
      * the status is known. The stream is gone when it returns; ctx may be freed. Server side:
      * status is the one sent, or CANCELLED when the caller went away. */
     void (*closed)(void *ctx, struct berth_stream *stream, const struct berth_status *status);
-    /* Optional, server side: the caller cancelled, its deadline passed, or the connection broke.
-     * Finish soon; writes are void from here on. .closed follows after finish. */
+    /* Optional, server side: the caller cancelled, its deadline passed, or the connection
+     * broke. Finish soon; writes are void from here on. .closed follows after finish. */
     void (*cancelled)(void *ctx, struct berth_stream *stream);
 };
 
 /* Server side: a call has come. Set *ret_ops and *ret_ctx, then start with berth_stream_read()
  * (may be called inside). Anything but BERTH_OK ends the call with err. */
 typedef enum berth_code (*berth_open_fn)(void *service, struct berth_stream *stream,
-                                         const struct berth_stream_ops **ret_ops, void **ret_ctx,
-                                         struct berth_error *err);
+                                         const struct berth_stream_ops **ret_ops,
+                                         void **ret_ctx, struct berth_error *err);
 
 /* All on the loop thread only. */
-struct berth_call *berth_stream_call(struct berth_stream *stream); /* server side: metadata etc. */
+struct berth_call *
+berth_stream_call(struct berth_stream *stream); /* server side: metadata etc. */
 struct berth_loop *berth_stream_loop(struct berth_stream *stream);
-void berth_stream_read(struct berth_stream *stream); /* ask for one message; not twice at once */
-/* Send one message (taken). False: a write is in flight or the stream has ended; msg is freed. */
+void berth_stream_read(
+    struct berth_stream *stream); /* ask for one message; not twice at once */
+/* Send one message (taken). False: a write is in flight or the stream has ended; msg is freed.
+ */
 bool berth_stream_write(struct berth_stream *stream, struct berth_buf *msg);
 bool berth_stream_can_write(const struct berth_stream *stream);
 /* Client side: no more writes; after those in flight. */
@@ -144,7 +148,8 @@ void berth_stream_finish_status(struct berth_stream *stream, const struct berth_
 void berth_stream_cancel(struct berth_stream *stream);
 
 /* Turn a received status into err (reason, metadata, text). Returns its code. */
-enum berth_code berth_status_to_error(const struct berth_status *status, struct berth_error *err);
+enum berth_code berth_status_to_error(const struct berth_status *status,
+                                      struct berth_error *err);
 
 /* ------------------------------------------------------------------- server */
 
@@ -166,16 +171,16 @@ struct berth_method {
 struct berth_server;
 
 struct berth_server_options {
-    struct berth_loop *loop;       /* borrowed: evented handlers run here */
-    unsigned n_workers;            /* 0: 32 */
-    unsigned n_priority_workers;   /* 0: 4 */
-    unsigned max_queued;           /* unary calls waiting for a worker; 0: 1024. Over it: OVERLOADED */
-    unsigned max_connections;      /* 0: 1024; more are closed at accept */
-    unsigned max_streams;          /* per connection; 0: 2048 */
-    bool peers_only;               /* every method but health is PEER_ONLY */
-    const unsigned *peer_uids;     /* besides our own effective uid and root; borrowed for _new */
+    struct berth_loop *loop;     /* borrowed: evented handlers run here */
+    unsigned n_workers;          /* 0: 32 */
+    unsigned n_priority_workers; /* 0: 4 */
+    unsigned max_queued; /* unary calls waiting for a worker; 0: 1024. Over it: OVERLOADED */
+    unsigned max_connections;  /* 0: 1024; more are closed at accept */
+    unsigned max_streams;      /* per connection; 0: 2048 */
+    bool peers_only;           /* every method but health is PEER_ONLY */
+    const unsigned *peer_uids; /* besides our own effective uid and root; borrowed for _new */
     size_t n_peer_uids;
-    bool insecure_dev;             /* everybody is a peer */
+    bool insecure_dev; /* everybody is a peer */
 };
 
 BERTH_MUST_CHECK enum berth_code berth_server_new(const struct berth_server_options *options,
@@ -196,7 +201,8 @@ BERTH_MUST_CHECK enum berth_code berth_server_start(struct berth_server *server,
 /* Accept no more, answer new calls DRAINING, wait up to grace_ms for calls in progress, cancel
  * the rest, join all. Not from the loop thread; the loop must be running. */
 void berth_server_stop(struct berth_server *server, int64_t grace_ms);
-struct berth_server *berth_server_free(struct berth_server *server); /* stops with grace 0 first */
+struct berth_server *
+berth_server_free(struct berth_server *server); /* stops with grace 0 first */
 BERTH_DEFINE_AUTO(struct berth_server *, berth_server_free)
 bool berth_server_stopping(const struct berth_server *server);
 /* The workers, for evented handlers with something that blocks (file I/O). */
@@ -209,10 +215,9 @@ BERTH_MUST_CHECK enum berth_code berth_health_add(struct berth_server *server,
                                                   struct berth_error *err);
 /* grpc.reflection.v1 and v1alpha from a serialized FileDescriptorSet (borrowed for ever).
  * services: the names to list; health and reflection are added. */
-BERTH_MUST_CHECK enum berth_code berth_reflection_add(struct berth_server *server,
-                                                      const uint8_t *descriptor_set, size_t size,
-                                                      const char *const *services,
-                                                      size_t n_services, struct berth_error *err);
+BERTH_MUST_CHECK enum berth_code
+berth_reflection_add(struct berth_server *server, const uint8_t *descriptor_set, size_t size,
+                     const char *const *services, size_t n_services, struct berth_error *err);
 
 /* Counters and histograms of every method as Prometheus text; owned, free(). */
 char *berth_server_metrics(struct berth_server *server);
@@ -236,27 +241,26 @@ struct berth_channel *berth_channel_free(struct berth_channel *channel);
 BERTH_DEFINE_AUTO(struct berth_channel *, berth_channel_free)
 
 struct berth_call_options {
-    int64_t timeout_ms; /* 0: 60 s */
+    int64_t timeout_ms;              /* 0: 60 s */
     const struct berth_call *parent; /* server call this belongs to: its deadline caps ours, its
                                         traceparent goes along. Or NULL */
     const struct berth_metadata *metadata;
     size_t n_metadata;
-    bool idempotent; /* UNAVAILABLE (nothing was done) is tried again within the deadline, at most
-                        3 times with back-off */
+    bool idempotent; /* UNAVAILABLE (nothing was done) is tried again within the deadline, at
+                        most 3 times with back-off */
 };
 
 /* Blocking. On BERTH_OK *ret_resp is owned: protobuf_c_message_free_unpacked(resp, NULL).
- * A status without our ErrorInfo becomes OUTCOME_UNKNOWN, or unavailable where nothing was sent;
- * a bare NOT_FOUND or UNIMPLEMENTED never becomes a reason that frees anything. */
-BERTH_MUST_CHECK enum berth_code berth_channel_call(struct berth_channel *channel, const char *path,
-                                                    const ProtobufCMessage *req,
-                                                    const ProtobufCMessageDescriptor *resp_type,
-                                                    const struct berth_call_options *options,
-                                                    ProtobufCMessage **ret_resp,
-                                                    struct berth_error *err);
+ * A status without our ErrorInfo becomes OUTCOME_UNKNOWN, or unavailable where nothing was
+ * sent; a bare NOT_FOUND or UNIMPLEMENTED never becomes a reason that frees anything. */
+BERTH_MUST_CHECK enum berth_code
+berth_channel_call(struct berth_channel *channel, const char *path, const ProtobufCMessage *req,
+                   const ProtobufCMessageDescriptor *resp_type,
+                   const struct berth_call_options *options, ProtobufCMessage **ret_resp,
+                   struct berth_error *err);
 
-/* The same without a waiting thread: done is called once, on pool, with resp taken (BERTH_OK) or
- * err borrowed. */
+/* The same without a waiting thread: done is called once, on pool, with resp taken (BERTH_OK)
+ * or err borrowed. */
 typedef void (*berth_done_fn)(void *arg, enum berth_code code, ProtobufCMessage *resp,
                               const struct berth_error *err);
 void berth_channel_call_async(struct berth_channel *channel, const char *path,

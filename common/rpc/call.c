@@ -1,0 +1,193 @@
+/* call.c - one call on the server: its life, and what a handler may ask about it. */
+#include <limits.h>
+#include <stdio.h>
+
+#include "common/log/log.h"
+#include "common/rpc/server.h"
+#include "common/time/time.h"
+
+enum { LOGGED_PER_SECOND_MAX = 200 };
+
+struct berth_call *rpc_call_new(struct berth_server *server)
+{
+    struct berth_call *call = calloc(1, sizeof *call);
+
+    if (!call)
+        return NULL;
+    call->server = server;
+    atomic_init(&call->refs, 1);
+    grpc_call_details_init(&call->details);
+    grpc_metadata_array_init(&call->metadata);
+    return call;
+}
+
+struct berth_call *berth_call_ref(struct berth_call *call)
+{
+    atomic_fetch_add_explicit(&call->refs, 1, memory_order_relaxed);
+    return call;
+}
+
+struct berth_call *berth_call_unref(struct berth_call *call)
+{
+    struct berth_server *server = call->server;
+    bool accepted = call->method != NULL;
+
+    if (atomic_fetch_sub_explicit(&call->refs, 1, memory_order_acq_rel) != 1)
+        return NULL;
+    if (call->request)
+        protobuf_c_message_free_unpacked(call->request, NULL);
+    if (call->received)
+        grpc_byte_buffer_destroy(call->received);
+    grpc_metadata_array_destroy(&call->metadata);
+    grpc_call_details_destroy(&call->details);
+    if (call->core)
+        grpc_call_unref(call->core);
+    free(call);
+    if (!accepted)
+        return NULL;
+    pthread_mutex_lock(&server->mutex);
+    if (--server->n_live == 0)
+        pthread_cond_broadcast(&server->changed);
+    pthread_mutex_unlock(&server->mutex);
+    return NULL;
+}
+
+/* "fd:17" says which connection it came over; see accept.h. */
+static bool came_from_peer(grpc_call *core)
+{
+    char *name = grpc_call_get_peer(core);
+    bool peer =
+        strncmp(name, "fd:", 3) == 0 && strtol(name + 3, NULL, 10) >= rpc_peer_fd_base();
+
+    gpr_free(name);
+    return peer;
+}
+
+void rpc_call_accept(struct berth_call *call)
+{
+    const char *given;
+    size_t given_size = 0;
+
+    call->start_ns = berth_tick_ns();
+    call->is_peer = call->server->insecure_dev || came_from_peer(call->core);
+    given = berth_call_metadata(call, "traceparent", &given_size);
+    rpc_trace_begin(given, given_size, call->traceparent, call->request_id);
+}
+
+int64_t berth_call_left_ms(const struct berth_call *call)
+{
+    gpr_timespec deadline = gpr_convert_clock_type(call->details.deadline, GPR_CLOCK_MONOTONIC);
+    int64_t left_ms;
+
+    if (gpr_time_cmp(deadline, gpr_inf_future(GPR_CLOCK_MONOTONIC)) == 0)
+        return INT64_MAX;
+    left_ms = gpr_time_to_millis(gpr_time_sub(deadline, gpr_now(GPR_CLOCK_MONOTONIC)));
+    return left_ms > 0 ? left_ms : 0;
+}
+
+bool berth_call_cancelled(const struct berth_call *call)
+{
+    return atomic_load(&call->cancelled);
+}
+
+bool berth_call_is_peer(const struct berth_call *call)
+{
+    return call->is_peer;
+}
+
+const void *berth_call_metadata(const struct berth_call *call, const char *key,
+                                size_t *ret_size)
+{
+    for (size_t i = 0; i < call->metadata.count; i++) {
+        const grpc_metadata *entry = &call->metadata.metadata[i];
+
+        if (rpc_slice_is(entry->key, key)) {
+            *ret_size = GRPC_SLICE_LENGTH(entry->value);
+            return GRPC_SLICE_START_PTR(entry->value);
+        }
+    }
+    return NULL;
+}
+
+const char *berth_call_request_id(const struct berth_call *call)
+{
+    return call->request_id;
+}
+
+const char *berth_call_traceparent(const struct berth_call *call)
+{
+    return call->traceparent;
+}
+
+/* Who has to look: nobody (the caller's own doing), perhaps, or us. */
+static enum berth_log_level level_of(enum berth_code code)
+{
+    switch (code) {
+    case BERTH_INTERNAL:
+    case BERTH_DATA_LOSS:
+        return BERTH_LOG_ERROR;
+    case BERTH_UNKNOWN:
+    case BERTH_UNAVAILABLE:
+    case BERTH_RESOURCE_EXHAUSTED:
+    case BERTH_DEADLINE_EXCEEDED:
+        return BERTH_LOG_WARN;
+    default:
+        return BERTH_LOG_INFO;
+    }
+}
+
+/* False: the second's share of log lines is used up. *ret_missed: lines left out before. */
+static bool may_log(struct berth_server *server, unsigned *ret_missed)
+{
+    int64_t second = berth_tick_ms() / 1000;
+    bool may;
+
+    pthread_mutex_lock(&server->mutex);
+    *ret_missed = 0;
+    if (second != server->log_second) {
+        server->log_second = second;
+        server->n_logged = 0;
+        *ret_missed = server->n_not_logged;
+        server->n_not_logged = 0;
+    }
+    may = server->n_logged < LOGGED_PER_SECOND_MAX;
+    if (may)
+        server->n_logged++;
+    else
+        server->n_not_logged++;
+    pthread_mutex_unlock(&server->mutex);
+    return may;
+}
+
+void rpc_call_note_end(struct berth_call *call, enum berth_code code,
+                       const struct berth_error *err, const char *text)
+{
+    int64_t ns = berth_tick_ns() - call->start_ns;
+    char ms[32], trace[33];
+    unsigned n_missed;
+
+    rpc_metrics_done((struct rpc_metrics *)&call->method->metrics, (unsigned)code, ns);
+    if (code == BERTH_OK || !may_log(call->server, &n_missed))
+        return;
+    if (n_missed)
+        berth_warn("too many failed calls to log, left out", "lines", BERTH_I64(n_missed));
+    snprintf(ms, sizeof ms, "%.3f", (double)ns / 1e6);
+    berth_log(level_of(code), "call failed", "method", call->method->def.path, "code",
+              berth_code_name(code), "reason", berth_reason_name(err ? err->reason : 0),
+              "resource", err ? err->resource : "", "text", text, "request_id",
+              call->request_id, "trace", rpc_trace_id(call->traceparent, trace), "ms", ms,
+              (char *)NULL);
+}
+
+void rpc_call_status_op(const struct rpc_status *status, grpc_metadata *trailing, grpc_op *op)
+{
+    *op = (grpc_op){.op = GRPC_OP_SEND_STATUS_FROM_SERVER};
+    op->data.send_status_from_server.status = (grpc_status_code)status->code;
+    op->data.send_status_from_server.status_details = (grpc_slice *)&status->message;
+    if (GRPC_SLICE_LENGTH(status->details) == 0)
+        return;
+    *trailing = (grpc_metadata){.key = grpc_slice_from_static_string(RPC_DETAILS_KEY),
+                                .value = status->details};
+    op->data.send_status_from_server.trailing_metadata = trailing;
+    op->data.send_status_from_server.trailing_metadata_count = 1;
+}

@@ -1,0 +1,188 @@
+/* channel.c - channels, and what all calls on them share. */
+#include "common/rpc/channel.h"
+
+#include <grpc/grpc_security.h>
+
+enum {
+    RECONNECT_FIRST_MS = 100,
+    RECONNECT_MAX_MS = 1000,
+    CONNECT_TIMEOUT_MS = 1000,
+    /* For peers on other machines that vanish without a word. Our servers allow 10 s. */
+    KEEPALIVE_MS = 20000,
+    KEEPALIVE_TIMEOUT_MS = 10000,
+};
+
+static grpc_arg int_arg(const char *key, int value)
+{
+    grpc_arg arg = {.type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)key};
+
+    arg.value.integer = value;
+    return arg;
+}
+
+static grpc_channel *make_core(const char *target)
+{
+    grpc_arg args[] = {
+        int_arg(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, BERTH_RPC_MESSAGE_MAX),
+        int_arg(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, BERTH_RPC_MESSAGE_MAX),
+        int_arg(GRPC_ARG_MAX_METADATA_SIZE, BERTH_RPC_METADATA_MAX),
+        int_arg(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, RECONNECT_FIRST_MS),
+        int_arg(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, CONNECT_TIMEOUT_MS),
+        int_arg(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, RECONNECT_MAX_MS),
+        int_arg(GRPC_ARG_KEEPALIVE_TIME_MS, KEEPALIVE_MS),
+        int_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, KEEPALIVE_TIMEOUT_MS),
+        int_arg(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0), /* as many as keepalive wants */
+        int_arg(GRPC_ARG_ENABLE_HTTP_PROXY, 0),
+        int_arg(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1),
+        int_arg(GRPC_ARG_ENABLE_CHANNELZ, 0),
+    };
+    grpc_channel_args channel_args = {BERTH_COUNT(args), args};
+    grpc_channel_credentials *credentials = grpc_insecure_credentials_create();
+    grpc_channel *core = grpc_channel_create(target, credentials, &channel_args);
+
+    grpc_channel_credentials_release(credentials);
+    return core;
+}
+
+enum berth_code berth_channel_new(const char *target,
+                                  const struct berth_channel_options *options,
+                                  struct berth_channel **ret, struct berth_error *err)
+{
+    struct berth_channel *channel = calloc(1, sizeof *channel);
+
+    if (!channel)
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    atomic_init(&channel->refs, 1);
+    channel->core = make_core(target);
+    channel->target = grpc_channel_get_target(channel->core);
+    channel->unavailable =
+        options && options->unavailable ? options->unavailable : BERTH_REASON_PEER_UNAVAILABLE;
+    channel->max_in_flight = options ? options->max_in_flight : 0;
+    *ret = channel;
+    return BERTH_OK;
+}
+
+struct berth_channel *rpc_channel_ref(struct berth_channel *channel)
+{
+    atomic_fetch_add(&channel->refs, 1);
+    return channel;
+}
+
+struct berth_channel *berth_channel_free(struct berth_channel *channel)
+{
+    if (!channel || atomic_fetch_sub(&channel->refs, 1) != 1)
+        return NULL;
+    grpc_channel_destroy(channel->core);
+    gpr_free(channel->target);
+    free(channel);
+    return NULL;
+}
+
+bool berth_channel_ready(struct berth_channel *channel, int64_t wait_ms)
+{
+    gpr_timespec deadline = rpc_deadline(wait_ms);
+    struct rpc_pluck_queue *queue = rpc_pluck_take();
+    bool ready = false;
+
+    while (queue) {
+        grpc_connectivity_state state = grpc_channel_check_connectivity_state(channel->core, 1);
+
+        ready = state == GRPC_CHANNEL_READY;
+        if (ready || state == GRPC_CHANNEL_SHUTDOWN)
+            break;
+        grpc_channel_watch_connectivity_state(channel->core, state, deadline, queue->core,
+                                              queue);
+        if (!grpc_completion_queue_pluck(queue->core, queue, gpr_inf_future(GPR_CLOCK_REALTIME),
+                                         NULL)
+                 .success)
+            break;
+    }
+    if (queue)
+        rpc_pluck_give(queue);
+    return ready;
+}
+
+/* ---------------------------------------------------------- parts of a call */
+
+static bool ends_in_bin(const char *key)
+{
+    size_t len = strlen(key);
+
+    return len > 4 && strcmp(key + len - 4, "-bin") == 0;
+}
+
+static enum berth_code add_entry(struct rpc_call_metadata *metadata, const char *key,
+                                 const void *value, size_t size, struct berth_error *err)
+{
+    grpc_metadata *entry = &metadata->entries[metadata->n];
+
+    *entry = (grpc_metadata){.key = grpc_slice_from_copied_string(key),
+                             .value = grpc_slice_from_copied_buffer(value, size)};
+    metadata->n++;
+    if (!grpc_header_key_is_legal(entry->key) ||
+        (!ends_in_bin(key) && !grpc_header_nonbin_value_is_legal(entry->value)))
+        return berth_fail(err, BERTH_REASON_FIELD_INVALID, "request metadata '%s' is not valid",
+                          key);
+    return BERTH_OK;
+}
+
+enum berth_code rpc_call_metadata_init(struct rpc_call_metadata *metadata,
+                                       const struct berth_call_options *options,
+                                       struct berth_error *err)
+{
+    enum berth_code code = BERTH_OK;
+
+    metadata->n = 0;
+    if (options && options->n_metadata > RPC_CALL_METADATA_MAX)
+        return berth_fail(err, BERTH_REASON_FIELD_INVALID, "more than %d entries of metadata",
+                          RPC_CALL_METADATA_MAX);
+    for (size_t i = 0; options && i < options->n_metadata && !code; i++)
+        code = add_entry(metadata, options->metadata[i].key, options->metadata[i].value,
+                         options->metadata[i].size, err);
+    if (!code && options && options->parent) {
+        const char *traceparent = berth_call_traceparent(options->parent);
+
+        code = add_entry(metadata, "traceparent", traceparent, strlen(traceparent), err);
+    }
+    if (code)
+        rpc_call_metadata_deinit(metadata);
+    return code;
+}
+
+void rpc_call_metadata_deinit(struct rpc_call_metadata *metadata)
+{
+    for (size_t i = 0; i < metadata->n; i++) {
+        grpc_slice_unref(metadata->entries[i].key);
+        grpc_slice_unref(metadata->entries[i].value);
+    }
+    metadata->n = 0;
+}
+
+int64_t rpc_call_timeout_ms(const struct berth_call_options *options, int64_t default_ms)
+{
+    int64_t timeout_ms = options && options->timeout_ms ? options->timeout_ms : default_ms;
+
+    if (options && options->parent) {
+        int64_t left_ms = berth_call_left_ms(options->parent);
+
+        if (left_ms < timeout_ms)
+            timeout_ms = left_ms;
+    }
+    return timeout_ms > 0 ? timeout_ms : 0;
+}
+
+grpc_call *rpc_channel_create_call(struct berth_channel *channel, grpc_completion_queue *queue,
+                                   const char *path, gpr_timespec deadline)
+{
+    return grpc_channel_create_call(channel->core, NULL, GRPC_PROPAGATE_DEFAULTS, queue,
+                                    grpc_slice_from_static_string(path), NULL, deadline, NULL);
+}
+
+bool rpc_call_was_sent(const struct berth_channel *channel, grpc_call *call)
+{
+    char *peer = grpc_call_get_peer(call);
+    bool sent = strcmp(peer, channel->target) != 0;
+
+    gpr_free(peer);
+    return sent;
+}

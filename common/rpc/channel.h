@@ -1,0 +1,42 @@
+/* channel.h - the client's side: channels, and what all calls on them share. */
+#pragma once
+
+#include <stdatomic.h>
+
+#include "common/rpc/buf.h"
+#include "common/rpc/core.h"
+#include "common/rpc/status.h"
+
+enum { RPC_CALL_METADATA_MAX = 16 };
+
+struct berth_channel {
+    atomic_uint refs;
+    grpc_channel *core;
+    char *target; /* as the core has it */
+    enum berth_reason unavailable;
+    unsigned max_in_flight; /* 0: no limit */
+    atomic_uint in_flight;
+};
+
+struct berth_channel *rpc_channel_ref(struct berth_channel *channel);
+
+/* Request metadata ready to be sent. */
+struct rpc_call_metadata {
+    grpc_metadata entries[RPC_CALL_METADATA_MAX + 1];
+    size_t n;
+};
+
+/* Errors: FIELD_INVALID (too many, or not allowed in HTTP/2). */
+BERTH_MUST_CHECK enum berth_code
+rpc_call_metadata_init(struct rpc_call_metadata *metadata,
+                       const struct berth_call_options *options, struct berth_error *err);
+void rpc_call_metadata_deinit(struct rpc_call_metadata *metadata);
+
+/* The caller's timeout (0: default_ms), no later than the parent's deadline. */
+int64_t rpc_call_timeout_ms(const struct berth_call_options *options, int64_t default_ms);
+
+grpc_call *rpc_channel_create_call(struct berth_channel *channel, grpc_completion_queue *queue,
+                                   const char *path, gpr_timespec deadline);
+
+/* Whether a call that ended in UNAVAILABLE got as far as a connection. */
+bool rpc_call_was_sent(const struct berth_channel *channel, grpc_call *call);

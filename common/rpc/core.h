@@ -1,0 +1,84 @@
+/* core.h - what the files of common/rpc share: tags, batches, the process-wide client queue.
+ * Not for users of the library. */
+#pragma once
+
+#include <grpc/byte_buffer.h>
+#include <grpc/byte_buffer_reader.h>
+#include <grpc/grpc.h>
+#include <grpc/slice.h>
+#include <grpc/support/alloc.h>
+#include <grpc/support/time.h>
+
+#include "common/rpc/rpc.h"
+
+/* ThreadSanitizer does not see the synchronisation inside of the core: everything written
+ * before an operation is started happens before what follows its completion. */
+#if defined(__SANITIZE_THREAD__)
+#define RPC_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define RPC_TSAN 1
+#endif
+#endif
+#ifdef RPC_TSAN
+void __tsan_acquire(void *address);
+void __tsan_release(void *address);
+#define RPC_TSAN_RELEASE(address) __tsan_release(address)
+#define RPC_TSAN_ACQUIRE(address) __tsan_acquire(address)
+#else
+#define RPC_TSAN_RELEASE(address) ((void)(address))
+#define RPC_TSAN_ACQUIRE(address) ((void)(address))
+#endif
+
+/* One operation of the core in flight. Lives in the object that the operation is about, which
+ * therefore lives until fn is called. */
+struct rpc_tag {
+    struct berth_post post;
+    struct berth_loop *loop; /* fn runs there; NULL: on the thread that saw the completion */
+    void (*fn)(void *owner, bool ok);
+    void *owner;
+    bool ok;
+};
+
+/* Start operations on a call. Every failure here is a bug of ours: aborts. */
+void rpc_start_batch(grpc_call *call, const grpc_op *ops, size_t n_ops, struct rpc_tag *tag);
+
+/* Serve a completion queue until it is shut down. For queues whose tags are struct rpc_tag. */
+void rpc_poll(grpc_completion_queue *queue);
+/* Hand one event of such a queue on. */
+void rpc_complete(const grpc_event *event);
+
+/* The client side's queue, served by one thread; between berth_rpc_init() and _done(). Calls on
+ * it are counted, so that _done() can wait for them. */
+grpc_completion_queue *rpc_client_queue(void);
+void rpc_client_call_begun(void);
+void rpc_client_call_ended(void);
+/* Call fn(owner, true) on the client thread after after_ms. Only from the client thread. The
+ * entry belongs to the caller until then. */
+struct rpc_delay {
+    struct rpc_delay *next;
+    int64_t tick_ms;
+    void (*fn)(void *owner);
+    void *owner;
+};
+void rpc_client_delay(struct rpc_delay *delay, int64_t after_ms, void (*fn)(void *),
+                      void *owner);
+
+/* A queue for one blocking call at a time, out of a free list. */
+struct rpc_pluck_queue {
+    struct rpc_pluck_queue *next;
+    grpc_completion_queue *core;
+};
+struct rpc_pluck_queue *rpc_pluck_take(void); /* NULL: out of memory */
+void rpc_pluck_give(struct rpc_pluck_queue *queue);
+
+/* A descriptor at or above this number is a connection from a peer; see accept.h. */
+int rpc_peer_fd_base(void);
+
+/* Deadlines as the core wants them. INT64_MAX: none. */
+gpr_timespec rpc_deadline(int64_t after_ms);
+
+static inline bool rpc_slice_is(grpc_slice slice, const char *text)
+{
+    return grpc_slice_str_cmp(slice, text) == 0;
+}

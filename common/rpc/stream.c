@@ -1,0 +1,127 @@
+/* stream.c - reading and writing messages, the same on both sides of a call. */
+#include "common/rpc/stream.h"
+
+static bool ended(const struct berth_stream *stream)
+{
+    return stream->call ? rpc_server_stream_ended(stream) : rpc_client_stream_ended(stream);
+}
+
+void rpc_stream_start(struct berth_stream *stream, const grpc_op *ops, size_t n_ops,
+                      struct rpc_tag *tag, void (*fn)(void *stream, bool ok))
+{
+    *tag = (struct rpc_tag){.loop = stream->loop, .fn = fn, .owner = stream};
+    stream->n_ops++;
+    rpc_start_batch(stream->core, ops, n_ops, tag);
+}
+
+void rpc_stream_settle(struct berth_stream *stream)
+{
+    if (--stream->n_ops > 0 || !ended(stream))
+        return;
+    if (stream->call)
+        rpc_server_stream_close(stream);
+    else
+        rpc_client_stream_close(stream);
+}
+
+struct berth_call *berth_stream_call(struct berth_stream *stream)
+{
+    return stream->call;
+}
+
+struct berth_loop *berth_stream_loop(struct berth_stream *stream)
+{
+    return stream->loop;
+}
+
+/* ------------------------------------------------------------------- reading */
+
+static void on_read(void *owner, bool ok)
+{
+    struct berth_stream *stream = owner;
+    struct berth_buf *msg = NULL;
+    bool none = !ok || !stream->received;
+
+    stream->reading = false;
+    if (stream->received)
+        msg = rpc_buf_take(BERTH_STEAL(stream->received));
+    if (stream->mute) {
+        berth_buf_unref(msg);
+    } else if (none) {
+        berth_buf_unref(msg);
+        if (stream->call)
+            rpc_server_stream_read_end(stream);
+        else
+            stream->ops->message(stream->ctx, stream, NULL);
+    } else if (!msg) {
+        berth_stream_cancel(stream); /* out of memory */
+    } else if (stream->call && !rpc_server_stream_message_ok(stream, msg)) {
+        berth_buf_unref(msg);
+    } else {
+        stream->ops->message(stream->ctx, stream, msg);
+    }
+    rpc_stream_settle(stream);
+}
+
+void berth_stream_read(struct berth_stream *stream)
+{
+    grpc_op op = {.op = GRPC_OP_RECV_MESSAGE};
+
+    if (stream->reading || ended(stream))
+        return;
+    stream->reading = true;
+    op.data.recv_message.recv_message = &stream->received;
+    rpc_stream_start(stream, &op, 1, &stream->read_tag, on_read);
+}
+
+/* ------------------------------------------------------------------- writing */
+
+static void on_written(void *owner, bool ok)
+{
+    struct berth_stream *stream = owner;
+
+    stream->writing = false;
+    if (ok && !stream->mute && stream->ops->written)
+        stream->ops->written(stream->ctx, stream);
+    if (!stream->writing) {
+        if (stream->call)
+            rpc_server_stream_wrote(stream);
+        else
+            rpc_client_stream_wrote(stream);
+    }
+    rpc_stream_settle(stream);
+}
+
+bool berth_stream_can_write(const struct berth_stream *stream)
+{
+    return !stream->writing && !stream->mute && !ended(stream);
+}
+
+bool berth_stream_write(struct berth_stream *stream, struct berth_buf *msg)
+{
+    grpc_op ops[2] = {{.op = GRPC_OP_SEND_INITIAL_METADATA}, {.op = GRPC_OP_SEND_MESSAGE}};
+    size_t skip = stream->sent_initial ? 1 : 0;
+    grpc_byte_buffer *bytes;
+
+    if (!berth_stream_can_write(stream)) {
+        berth_buf_unref(msg);
+        return false;
+    }
+    bytes = rpc_buf_bytes(msg);
+    ops[1].data.send_message.send_message = bytes;
+    stream->writing = true;
+    stream->sent_initial = true;
+    rpc_stream_start(stream, ops + skip, 2 - skip, &stream->write_tag, on_written);
+    grpc_byte_buffer_destroy(bytes);
+    berth_buf_unref(msg);
+    return true;
+}
+
+void berth_stream_cancel(struct berth_stream *stream)
+{
+    if (ended(stream))
+        return;
+    if (stream->call)
+        rpc_server_stream_cancel(stream);
+    (void)grpc_call_cancel(stream->core, NULL);
+}

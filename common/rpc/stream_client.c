@@ -1,0 +1,134 @@
+/* stream_client.c - the client's side of an evented call. */
+#include <stdio.h>
+
+#include "common/rpc/channel.h"
+#include "common/rpc/stream.h"
+
+struct client_stream {
+    struct berth_stream stream; /* first: the two are cast into each other */
+    struct berth_channel *channel;
+    bool half_close; /* wanted, when the write in flight is over */
+    bool half_closed;
+    bool has_status;
+    grpc_metadata_array initial, trailing;
+    grpc_status_code code;
+    grpc_slice message;
+};
+
+static struct client_stream *of(struct berth_stream *stream)
+{
+    return (struct client_stream *)stream;
+}
+
+bool rpc_client_stream_ended(const struct berth_stream *stream)
+{
+    return ((const struct client_stream *)stream)->has_status;
+}
+
+static void on_half_closed(void *owner, bool ok)
+{
+    (void)ok; /* a call that is over says so by its status */
+    rpc_stream_settle(owner);
+}
+
+void rpc_client_stream_wrote(struct berth_stream *stream)
+{
+    struct client_stream *client_stream = of(stream);
+    grpc_op op = {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT};
+
+    if (!client_stream->half_close || client_stream->half_closed || client_stream->has_status)
+        return;
+    client_stream->half_closed = true;
+    rpc_stream_start(stream, &op, 1, &stream->probe_tag, on_half_closed);
+}
+
+void berth_stream_half_close(struct berth_stream *stream)
+{
+    of(stream)->half_close = true;
+    if (!stream->writing)
+        rpc_client_stream_wrote(stream);
+}
+
+static void on_status(void *owner, bool ok)
+{
+    struct berth_stream *stream = owner;
+
+    (void)ok;
+    of(stream)->has_status = true;
+    rpc_stream_settle(stream);
+}
+
+struct berth_stream *berth_channel_stream(struct berth_channel *channel, const char *path,
+                                          const struct berth_call_options *options,
+                                          struct berth_loop *loop,
+                                          const struct berth_stream_ops *ops, void *ctx)
+{
+    struct client_stream *client_stream = calloc(1, sizeof *client_stream);
+    grpc_op batch[3] = {
+        {.op = GRPC_OP_SEND_INITIAL_METADATA},
+        {.op = GRPC_OP_RECV_INITIAL_METADATA},
+        {.op = GRPC_OP_RECV_STATUS_ON_CLIENT},
+    };
+    struct rpc_call_metadata metadata;
+    struct berth_stream *stream;
+    bool valid;
+
+    if (!client_stream)
+        return NULL;
+    stream = &client_stream->stream;
+    stream->ops = ops;
+    stream->ctx = ctx;
+    stream->loop = loop;
+    stream->sent_initial = true;
+    client_stream->channel = rpc_channel_ref(channel);
+    grpc_metadata_array_init(&client_stream->initial);
+    grpc_metadata_array_init(&client_stream->trailing);
+    client_stream->message = grpc_empty_slice();
+    rpc_client_call_begun();
+    valid = rpc_call_metadata_init(&metadata, options, NULL) == BERTH_OK;
+    stream->core =
+        rpc_channel_create_call(channel, rpc_client_queue(), path,
+                                rpc_deadline(rpc_call_timeout_ms(options, INT64_MAX)));
+    if (!valid) {
+        metadata.n = 0;
+        (void)grpc_call_cancel_with_status(stream->core, GRPC_STATUS_INVALID_ARGUMENT,
+                                           "request metadata is not valid", NULL);
+    }
+    batch[0].data.send_initial_metadata.count = metadata.n;
+    batch[0].data.send_initial_metadata.metadata = metadata.entries;
+    batch[1].data.recv_initial_metadata.recv_initial_metadata = &client_stream->initial;
+    batch[2].data.recv_status_on_client.trailing_metadata = &client_stream->trailing;
+    batch[2].data.recv_status_on_client.status = &client_stream->code;
+    batch[2].data.recv_status_on_client.status_details = &client_stream->message;
+    rpc_stream_start(stream, batch, BERTH_COUNT(batch), &stream->end_tag, on_status);
+    rpc_call_metadata_deinit(&metadata);
+    return stream;
+}
+
+void rpc_client_stream_close(struct berth_stream *stream)
+{
+    struct client_stream *client_stream = of(stream);
+    char *message = grpc_slice_to_c_string(client_stream->message);
+    grpc_slice unsent = grpc_empty_slice();
+    struct berth_status status;
+
+    rpc_status_view(client_stream->code, message, &client_stream->trailing, &status);
+    if (status.code == BERTH_UNAVAILABLE && !status.details &&
+        !rpc_call_was_sent(client_stream->channel, stream->core)) {
+        unsent = rpc_status_unsent_details(client_stream->channel->unavailable, message);
+        status.code = berth_reason_code(client_stream->channel->unavailable);
+        status.details = GRPC_SLICE_START_PTR(unsent);
+        status.details_size = GRPC_SLICE_LENGTH(unsent);
+    }
+    if (stream->ops->closed)
+        stream->ops->closed(stream->ctx, stream, &status);
+    grpc_slice_unref(unsent);
+    gpr_free(message);
+    grpc_slice_unref(client_stream->message);
+    grpc_metadata_array_destroy(&client_stream->initial);
+    grpc_metadata_array_destroy(&client_stream->trailing);
+    grpc_call_unref(stream->core);
+    berth_channel_free(client_stream->channel);
+    free(client_stream);
+    rpc_client_call_ended();
+}

@@ -1,0 +1,224 @@
+/* stream_server.c - the server's side of an evented call. */
+#include "common/rpc/server.h"
+#include "common/rpc/stream.h"
+
+struct server_stream {
+    struct berth_stream stream; /* first: the two are cast into each other */
+    bool finishing;             /* a status is set, and sent when the write in flight is over */
+    bool finished;              /* it is on its way */
+    bool void_end;              /* the caller went away before */
+    struct rpc_status status;
+    struct rpc_tag close_tag;
+};
+
+static struct server_stream *of(struct berth_stream *stream)
+{
+    return (struct server_stream *)stream;
+}
+
+bool rpc_server_stream_ended(const struct berth_stream *stream)
+{
+    return ((const struct server_stream *)stream)->finishing;
+}
+
+static void on_finished(void *owner, bool ok)
+{
+    (void)ok;
+    rpc_stream_settle(owner);
+}
+
+static void send_status(struct server_stream *server_stream)
+{
+    struct berth_stream *stream = &server_stream->stream;
+    grpc_op ops[2] = {{.op = GRPC_OP_SEND_INITIAL_METADATA}};
+    size_t skip = stream->sent_initial ? 1 : 0;
+    grpc_metadata trailing;
+
+    server_stream->finished = true;
+    stream->sent_initial = true;
+    rpc_call_status_op(&server_stream->status, &trailing, &ops[1]);
+    rpc_stream_start(stream, ops + skip, 2 - skip, &stream->end_tag, on_finished);
+}
+
+/* With the status set. err: for the log, may be NULL. */
+static void finish(struct server_stream *server_stream, const struct berth_error *err)
+{
+    struct berth_stream *stream = &server_stream->stream;
+    char *text = grpc_slice_to_c_string(server_stream->status.message);
+
+    server_stream->finishing = true;
+    stream->mute = true;
+    rpc_call_note_end(stream->call, server_stream->status.code, err,
+                      err && *err->text ? err->text : text);
+    gpr_free(text);
+    if (!stream->writing)
+        send_status(server_stream);
+}
+
+void berth_stream_finish(struct berth_stream *stream, enum berth_code code,
+                         const struct berth_error *err)
+{
+    struct server_stream *server_stream = of(stream);
+
+    if (server_stream->finishing)
+        return;
+    rpc_status_encode(code, err, stream->call->method->def.path, stream->call->request_id,
+                      &server_stream->status);
+    finish(server_stream, err);
+}
+
+void berth_stream_finish_status(struct berth_stream *stream, const struct berth_status *status)
+{
+    struct server_stream *server_stream = of(stream);
+    struct berth_error err = {0};
+
+    if (server_stream->finishing)
+        return;
+    rpc_status_copy(status, &server_stream->status);
+    if (status->code)
+        (void)berth_status_to_error(status, &err);
+    finish(server_stream, &err);
+}
+
+void rpc_server_stream_wrote(struct berth_stream *stream)
+{
+    if (of(stream)->finishing && !of(stream)->finished)
+        send_status(of(stream));
+}
+
+void rpc_server_stream_cancel(struct berth_stream *stream)
+{
+    berth_stream_finish(stream, BERTH_CANCELLED, NULL);
+}
+
+bool rpc_server_stream_message_ok(struct berth_stream *stream, struct berth_buf *msg)
+{
+    const struct berth_method *def = &stream->call->method->def;
+    struct berth_error err = {0};
+    enum berth_code code;
+
+    if (def->flags & BERTH_METHOD_UNGUARDED)
+        return true;
+    code = rpc_buf_check(def->request, msg, &err);
+    if (code)
+        berth_stream_finish(stream, code, &err);
+    return !code;
+}
+
+/* -------------------------------------------------- half-closed, or gone away? */
+
+static void tell_half_close(struct berth_stream *stream)
+{
+    if (!stream->mute)
+        stream->ops->message(stream->ctx, stream, NULL);
+}
+
+static void on_probed(void *owner, bool ok)
+{
+    struct berth_stream *stream = owner;
+
+    stream->reading = false;
+    if (stream->received) /* by the second probe; never seen to happen */
+        grpc_byte_buffer_destroy(BERTH_STEAL(stream->received));
+    if (ok)
+        tell_half_close(stream); /* else on_close is about to say that it was cancelled */
+    rpc_stream_settle(stream);
+}
+
+/* The core says "no message" both when the caller half-closed and when it went away, and news
+ * of the latter may come a moment later. A half-read upload must not pass for a whole one: try
+ * an operation that a broken call refuses. Where the headers are out, none does, but its way
+ * through the core and back puts it behind that news. */
+void rpc_server_stream_read_end(struct berth_stream *stream)
+{
+    grpc_op op = {.op = GRPC_OP_SEND_INITIAL_METADATA};
+
+    if (stream->sent_initial) {
+        op.op = GRPC_OP_RECV_MESSAGE;
+        op.data.recv_message.recv_message = &stream->received;
+    }
+    stream->sent_initial = true;
+    stream->reading = true;
+    rpc_stream_start(stream, &op, 1, &stream->probe_tag, on_probed);
+}
+
+/* ----------------------------------------------------------------- begin and end */
+
+static void on_close(void *owner, bool ok)
+{
+    struct berth_stream *stream = owner;
+
+    (void)ok;
+    if (stream->call->core_cancelled) {
+        atomic_store(&stream->call->cancelled, true);
+        of(stream)->void_end = true;
+        if (!of(stream)->finishing) {
+            stream->mute = true;
+            if (stream->ops->cancelled)
+                stream->ops->cancelled(stream->ctx, stream);
+            else
+                berth_stream_finish(stream, BERTH_CANCELLED, NULL);
+        }
+    }
+    rpc_stream_settle(stream);
+}
+
+static void begin(void *arg)
+{
+    struct berth_call *call = arg;
+    const struct rpc_method *method = call->method;
+    struct server_stream *server_stream = calloc(1, sizeof *server_stream);
+    struct berth_error err = {0};
+    grpc_op op = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
+    struct berth_stream *stream;
+    enum berth_code code;
+
+    if (!server_stream) {
+        code = berth_fail(&err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+        rpc_unary_finish(call, code, NULL, &err);
+        berth_call_unref(call);
+        return;
+    }
+    stream = &server_stream->stream;
+    stream->call = call;
+    stream->core = call->core;
+    stream->loop = call->server->loop;
+    stream->n_ops = 1; /* this function */
+    op.data.recv_close_on_server.cancelled = &call->core_cancelled;
+    rpc_stream_start(stream, &op, 1, &server_stream->close_tag, on_close);
+    code = method->def.open(method->service, stream, &stream->ops, &stream->ctx, &err);
+    if (code) {
+        berth_stream_finish(stream, code, &err);
+        stream->ops = NULL; /* the handler is not told of calls it refused */
+    }
+    rpc_stream_settle(stream);
+}
+
+void rpc_stream_begin(struct berth_call *call)
+{
+    berth_loop_post_entry(call->server->loop, &call->post, begin, call);
+}
+
+void rpc_server_stream_close(struct berth_stream *stream)
+{
+    struct server_stream *server_stream = of(stream);
+    struct berth_call *call = stream->call;
+
+    if (stream->ops && stream->ops->closed) {
+        char *message = grpc_slice_to_c_string(server_stream->status.message);
+        struct berth_status status = {
+            .code = server_stream->void_end ? BERTH_CANCELLED : server_stream->status.code,
+            .message = message,
+        };
+
+        if (GRPC_SLICE_LENGTH(server_stream->status.details) > 0) {
+            status.details = GRPC_SLICE_START_PTR(server_stream->status.details);
+            status.details_size = GRPC_SLICE_LENGTH(server_stream->status.details);
+        }
+        stream->ops->closed(stream->ctx, stream, &status);
+        gpr_free(message);
+    }
+    rpc_status_deinit(&server_stream->status);
+    free(server_stream);
+    berth_call_unref(call);
+}
