@@ -113,11 +113,13 @@ static enum berth_code read_option(struct svc_setup *setup, const char *option,
                    {"-h", SVC_HELP},
                    {"--version", SVC_VERSION},
                    {"--check", SVC_CHECK},
-                   {"--print-settings", SVC_PRINT}};
+                   {"--print-settings", SVC_PRINT},
+                   {"--init", SVC_INIT}};
 
     *ret_used = 1;
     for (size_t i = 0; i < BERTH_COUNT(actions); i++) {
-        if (strcmp(option, actions[i].name) == 0) {
+        if (strcmp(option, actions[i].name) == 0 &&
+            (actions[i].action != SVC_INIT || setup->service->init)) {
             setup->action = actions[i].action;
             return BERTH_OK;
         }
@@ -278,11 +280,16 @@ void svc_print_help(const struct svc_setup *setup)
            "  --check              check the settings and exit\n"
            "  --print-settings     print the settings in force, secrets as set or unset, and "
            "exit\n"
+           "%s"
            "  --version            print the version and exit\n"
            "  --help               this text\n\n"
            "Settings. Later sources win: the default, the file, BERTH_<SETTING> in the "
            "environment, the\n"
            "command line. A secret given as @/path is read from that file.\n%s",
            setup->service->name, setup->service->doc ? setup->service->doc : "",
-           setup->service->name, text ? text : "");
+           setup->service->name,
+           setup->service->init ? "  --init               prepare an empty store for the "
+                                  "deployment and exit\n"
+                                : "",
+           text ? text : "");
 }

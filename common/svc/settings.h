@@ -20,7 +20,7 @@ struct svc_settings {
 };
 
 /* What the command line asks for besides serving. */
-enum svc_action { SVC_SERVE, SVC_HELP, SVC_VERSION, SVC_CHECK, SVC_PRINT };
+enum svc_action { SVC_SERVE, SVC_HELP, SVC_VERSION, SVC_CHECK, SVC_PRINT, SVC_INIT };
 
 /* The command line, the whole table of keys, and what was loaded by it. */
 struct svc_setup {

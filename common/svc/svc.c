@@ -83,6 +83,7 @@ static enum berth_code make_runtime(struct process *process, struct berth_error 
 
     runtime->deployment = settings->deployment;
     runtime->run_dir = settings->run_dir;
+    runtime->n_workers = (unsigned)settings->workers;
     runtime->insecure_dev = settings->insecure_dev;
     code = make_run_dir(settings->run_dir, err);
     if (!code)
@@ -256,6 +257,13 @@ static int act(struct svc_setup *setup)
     if (setup->action == SVC_PRINT) {
         text = berth_config_describe(setup->keys, setup->n_keys, setup->settings);
         printf("%s", text ? text : "");
+        return EXIT_SUCCESS;
+    }
+    if (setup->action == SVC_INIT) {
+        berth_log_setup(setup->service->name, setup->settings->level);
+        if (setup->service->init(svc_own_settings(setup), setup->settings->deployment, &err))
+            return complain(setup->service, &err);
+        printf("the store is ready for deployment %s\n", setup->settings->deployment);
         return EXIT_SUCCESS;
     }
     return serve(setup);

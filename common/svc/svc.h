@@ -12,6 +12,7 @@ struct berth_runtime {
     struct berth_loop *loop;
     struct berth_server *server;
     struct berth_pool *pool; /* workers; bulkheads keep 8 of them free of backend calls */
+    unsigned n_workers;      /* of pool */
     const char *deployment;  /* the operator's deployment id, 1..64 of [a-z0-9-] */
     const char *run_dir;     /* where the suite's unix sockets are */
     bool insecure_dev;
@@ -46,6 +47,10 @@ struct berth_service {
     char *(*metrics)(void *service);
     /* All calls have ended. */
     void (*stop)(void *service);
+    /* Optional. What --init does instead of serving: prepare an empty store for the deployment.
+     */
+    enum berth_code (*init)(const void *config, const char *deployment,
+                            struct berth_error *err);
 };
 
 /* Parses argv (--help, --version, --config FILE, --check, --print-settings, --<key>=<value>),
