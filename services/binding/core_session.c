@@ -1,0 +1,59 @@
+/* core_session.c - the record itself, and the flip's event. */
+#include "services/binding/core.h"
+
+#include <stdio.h>
+
+enum berth_code binding_update_session(struct binding_view *view, uint64_t version,
+                                       const Berth__Common__V1__SessionSpec *spec,
+                                       struct binding_plan *plan, struct berth_error *err)
+{
+    struct binding_session *s = &view->doc.session;
+    enum berth_code code = binding_check_active(view, err);
+
+    (void)plan;
+    if (code)
+        return code;
+    if (version && version != s->version)
+        return berth_fail(err, BERTH_REASON_ETAG_MISMATCH, "version is %llu, not %llu",
+                          (unsigned long long)s->version, (unsigned long long)version);
+    if (spec->config_id[0] && strcmp(spec->config_id, s->config_id) != 0)
+        return berth_fail(err, BERTH_REASON_CONFIG_PINNED, "the session is pinned to '%s'",
+                          s->config_id);
+    binding_cut(view);
+    code = binding_doc_set_spec(&view->doc, spec, err);
+    if (code)
+        return code;
+    if (!s->spec->config_id[0]) {
+        char *id = strdup(s->config_id);
+
+        if (!id)
+            return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+        s->spec->config_id = id;
+    }
+    s->version++;
+    return BERTH_OK;
+}
+
+enum berth_code binding_mark_stale(struct binding_view *view, uint64_t generation,
+                                   struct binding_plan *plan, bool *ret_marked,
+                                   struct berth_error *err)
+{
+    const struct binding_bound *bound = &view->doc.bound;
+    json_t *attributes;
+    enum berth_code code;
+
+    *ret_marked = false;
+    if (view->doc.session.state != BINDING_STATE_ACTIVE || !bound->set ||
+        bound->generation >= generation || binding_is_maintenance(view->session_id) ||
+        binding_has_own_image(&view->doc))
+        return BERTH_OK;
+    attributes = json_pack(
+        "{s:o,s:o}", "generation", json_sprintf("%llu", (unsigned long long)bound->generation),
+        "wanted_generation", json_sprintf("%llu", (unsigned long long)generation));
+    code = binding_plan_event(plan, "STALE", bound->sandbox_id, attributes, err);
+    if (code)
+        return code;
+    binding_doc_touch(&view->doc, BINDING_PART_SEQ);
+    *ret_marked = true;
+    return BERTH_OK;
+}
