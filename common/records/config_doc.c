@@ -194,6 +194,8 @@ enum berth_code berth_config_doc_parse(const struct berth_doc *doc,
         return invalid(err, "keyed", "neither 0 nor 1");
     if (!read_number(doc, "create_horizon_ms", 0, &config.create_horizon_ms))
         return invalid(err, "create_horizon_ms", "not a number");
+    if (!read_number(doc, "cordon_until_ms", 0, &config.cordon_until_ms))
+        return invalid(err, "cordon_until_ms", "not a number");
     if (!read_number(doc, "next_generation", 1, &next) || next < 1)
         return invalid(err, "next_generation", "not a number of at least 1");
     config.keyed_create = strcmp(keyed, "1") == 0;

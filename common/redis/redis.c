@@ -30,6 +30,7 @@ struct berth_redis {
     pthread_cond_t changed;
     struct redis_conn *idle; /* the last used first */
     unsigned n_open;         /* idle, in use and being opened */
+    uint64_t n_made;         /* opened so far */
     unsigned failures;       /* to connect, in a row */
     bool probing;            /* after a failure: one tries, the others fail at once */
     int64_t retry_tick;
@@ -99,6 +100,16 @@ struct berth_redis *berth_redis_free(struct berth_redis *redis)
     return NULL;
 }
 
+uint64_t berth_redis_connections(struct berth_redis *redis)
+{
+    uint64_t made;
+
+    pthread_mutex_lock(&redis->mutex);
+    made = redis->n_made;
+    pthread_mutex_unlock(&redis->mutex);
+    return made;
+}
+
 unsigned redis_wait_replicas(const struct berth_redis *redis)
 {
     return redis->wait_replicas;
@@ -137,6 +148,7 @@ static enum berth_code open_one(struct berth_redis *redis, int64_t until_tick,
         redis->retry_tick = berth_tick_ms() + back_off_ms(redis->failures);
     } else {
         redis->failures = 0;
+        redis->n_made++;
     }
     pthread_cond_broadcast(&redis->changed);
     pthread_mutex_unlock(&redis->mutex);

@@ -28,6 +28,10 @@ BERTH_MUST_CHECK enum berth_code berth_redis_new(const struct berth_redis_option
 struct berth_redis *berth_redis_free(struct berth_redis *redis);
 BERTH_DEFINE_AUTO(struct berth_redis *, berth_redis_free)
 
+/* How many connections have been made so far. Another server than before always shows in it, so
+ * that who must know of a failover need not ask at every call. */
+uint64_t berth_redis_connections(struct berth_redis *redis);
+
 /* PING. Errors: STORE_UNAVAILABLE. */
 BERTH_MUST_CHECK enum berth_code berth_redis_ping(struct berth_redis *redis,
                                                   struct berth_error *err);
