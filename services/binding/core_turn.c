@@ -31,7 +31,7 @@ static enum berth_code turn_event(struct binding_plan *plan, const char *kind,
                                   const struct binding_token *token, struct berth_error *err)
 {
     json_t *attributes =
-        json_pack("{s:s%}", "turn_id", token->token, (int)binding_turn_id_len(token->token));
+        json_pack("{s:s%}", "turn_id", token->token, binding_turn_id_len(token->token));
 
     return binding_plan_event(plan, kind, token->sandbox_id, attributes, err);
 }
