@@ -147,6 +147,8 @@ void berth_stream_finish_status(struct berth_stream *stream, const struct berth_
 /* Either side: give up. Client: .closed comes with CANCELLED. */
 void berth_stream_cancel(struct berth_stream *stream);
 
+/* Does it carry our ErrorInfo (with a reason that fits the code)? OK and bare ones do not. */
+bool berth_status_has_reason(const struct berth_status *status);
 /* Turn a received status into err (reason, metadata, text). Returns its code. */
 enum berth_code berth_status_to_error(const struct berth_status *status,
                                       struct berth_error *err);

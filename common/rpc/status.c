@@ -245,6 +245,11 @@ static bool read_details(const struct berth_status *from, struct berth_error *er
     return found;
 }
 
+bool berth_status_has_reason(const struct berth_status *status)
+{
+    return read_details(status, NULL);
+}
+
 enum berth_code berth_status_to_error(const struct berth_status *status,
                                       struct berth_error *err)
 {
