@@ -1,0 +1,172 @@
+/* dataplane - commands and files of a session.
+ *
+ * Called by: tenants; skills and gateway.
+ * Calls:     controlplane (ResolveRoute, RenewUse), the adapters whose backends have no data
+ * plane of their own. Files:     methods.c lists the calls; pump.c is one call from first
+ * message to status; check.c and route.c hold the rules; use.c keeps a session's sandbox from
+ * being taken away under a stream; peer.c spreads streams over connections; service.c is the
+ * rest. */
+#include "common/svc/svc.h"
+#include "services/dataplane/dataplane.h"
+
+enum { READY_WAIT_MS = 500 };
+
+struct dataplane_config {
+    char *controlplane;
+    char *adapter_local;
+    char *adapter_docker;
+    int64_t max_streams;
+    int64_t use_after;
+    int64_t use_renew;
+    int64_t resolve_timeout;
+    int64_t stall_timeout;
+};
+
+#define KEY(field, type, value, doc)                                                           \
+    {                                                                                          \
+#field, BERTH_CONFIG_##type, offsetof(struct dataplane_config, field), value, doc      \
+    }
+
+static const struct berth_config_key keys[] = {
+    KEY(controlplane, STR, "", "address of the control plane; empty: its socket in run_dir"),
+    KEY(adapter_local, STR, "", "address of the local adapter; empty: its socket in run_dir"),
+    KEY(adapter_docker, STR, "", "address of the docker adapter; empty: its socket in run_dir"),
+    KEY(max_streams, INT, "10000", "calls at once; more are refused as OVERLOADED"),
+    KEY(use_after, MS, "5s", "age from which a call holds a use token"),
+    KEY(use_renew, MS, "60s", "how often a use token is renewed (it lives two minutes)"),
+    KEY(resolve_timeout, MS, "2m", "longest wait for a session's sandbox to be ready"),
+    KEY(stall_timeout, MS, "2m", "longest silence of an adapter that owes an answer"),
+};
+#undef KEY
+
+/* One peer: who, where. */
+struct peer_address {
+    const struct berth_runtime *runtime;
+    const char *peer;
+    char *target;
+    enum berth_reason unavailable;
+};
+
+struct service {
+    struct dataplane *dp;
+    struct peer_address controlplane, local, docker;
+};
+
+static enum berth_code connect_peer(void *arg, struct berth_channel **ret,
+                                    struct berth_error *err)
+{
+    const struct peer_address *address = arg;
+    struct berth_channel_options options = {.unavailable = address->unavailable};
+
+    return berth_peer_channel(address->runtime, address->peer, address->target, &options, ret,
+                              err);
+}
+
+static void service_free(struct service *service)
+{
+    if (!service)
+        return;
+    dataplane_free(service->dp);
+    free(service->controlplane.target);
+    free(service->local.target);
+    free(service->docker.target);
+    free(service);
+}
+BERTH_DEFINE_AUTO(struct service *, service_free)
+
+static enum berth_code add_adapter(struct service *service, const char *backend,
+                                   struct peer_address *address, struct berth_error *err)
+{
+    struct dp_peer *adapter = NULL;
+    enum berth_code code = dp_peer_new(connect_peer, address, &adapter, err);
+
+    if (code)
+        return berth_wrap(err, code, "%s", address->peer);
+    return dataplane_add_backend(service->dp, backend, adapter, err);
+}
+
+static enum berth_code start(const void *config, const struct berth_runtime *runtime,
+                             void **ret_service, struct berth_error *err)
+{
+    const struct dataplane_config *c = config;
+    const struct dataplane_options options = {.loop = runtime->loop,
+                                              .max_streams = c->max_streams,
+                                              .use_after_ms = c->use_after,
+                                              .use_renew_ms = c->use_renew,
+                                              .resolve_timeout_ms = c->resolve_timeout,
+                                              .stall_ms = c->stall_timeout};
+    BERTH_AUTO(service_free) struct service *service = calloc(1, sizeof *service);
+    struct dp_peer *controlplane = NULL;
+    enum berth_code code;
+
+    if (!service)
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    service->controlplane = (struct peer_address){
+        runtime, "controlplane", strdup(c->controlplane), BERTH_REASON_PEER_UNAVAILABLE};
+    service->local = (struct peer_address){runtime, "adapter-local", strdup(c->adapter_local),
+                                           BERTH_REASON_ADAPTER_UNAVAILABLE};
+    service->docker = (struct peer_address){
+        runtime, "adapter-docker", strdup(c->adapter_docker), BERTH_REASON_ADAPTER_UNAVAILABLE};
+    if (!service->controlplane.target || !service->local.target || !service->docker.target)
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+
+    code = dp_peer_new(connect_peer, &service->controlplane, &controlplane, err);
+    if (code)
+        return berth_wrap(err, code, "controlplane");
+    code = dataplane_new(&options, controlplane, &service->dp, err);
+    if (code) {
+        dp_peer_free(controlplane);
+        return code;
+    }
+    code = add_adapter(service, "local", &service->local, err);
+    if (code == BERTH_OK)
+        code = add_adapter(service, "docker", &service->docker, err);
+    if (code)
+        return code;
+    *ret_service = BERTH_STEAL(service);
+    return BERTH_OK;
+}
+
+static enum berth_code ready(void *arg, struct berth_error *err)
+{
+    struct service *service = arg;
+
+    if (!berth_channel_ready(dp_peer_channel(service->dp->controlplane), READY_WAIT_MS))
+        return berth_fail(err, BERTH_REASON_PEER_UNAVAILABLE,
+                          "the control plane cannot be reached");
+    return BERTH_OK;
+}
+
+static char *metrics(void *arg)
+{
+    return dataplane_metrics(((struct service *)arg)->dp);
+}
+
+static void stop(void *arg)
+{
+    service_free(arg);
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const services[] = {"berth.data.v1.ProcessService",
+                                           "berth.data.v1.FileService"};
+    const struct berth_service service = {
+        .name = "dataplane",
+        .doc = "commands and files of a session",
+        .port = 7401,
+        .keys = keys,
+        .n_keys = BERTH_COUNT(keys),
+        .config_size = sizeof(struct dataplane_config),
+        .methods = dataplane_methods,
+        .n_methods = n_dataplane_methods,
+        .services = services,
+        .n_services = BERTH_COUNT(services),
+        .start = start,
+        .ready = ready,
+        .metrics = metrics,
+        .stop = stop,
+    };
+
+    return berth_service_main(&service, argc, argv);
+}
