@@ -1,0 +1,190 @@
+#include "services/adapter-local/spawner/tree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common/base/base.h"
+
+enum {
+    PROCS_MAX = 4096,    /* processes that one signal reaches */
+    KILL_ROUNDS_MAX = 64 /* without cgroup.kill: rounds of killing a frozen tree */
+};
+
+static bool write_at(int dir_fd, const char *name, const char *value)
+{
+    BERTH_AUTO(close) int fd = openat(dir_fd, name, O_WRONLY | O_CLOEXEC);
+    ssize_t size = (ssize_t)strlen(value);
+
+    return fd >= 0 && write(fd, value, (size_t)size) == size;
+}
+
+/* The file's first size - 1 bytes as a string; "" when it cannot be read. */
+static const char *read_at(int dir_fd, const char *name, char *buf, size_t size)
+{
+    BERTH_AUTO(close) int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd >= 0 ? read(fd, buf, size - 1) : -1;
+
+    buf[got > 0 ? got : 0] = 0;
+    return buf;
+}
+
+/* Number behind "key " at the beginning of a line; -1: not there. */
+static int64_t value_of(const char *text, const char *key)
+{
+    size_t len = strlen(key);
+
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        if (*line == '\n')
+            line++;
+        if (strncmp(line, key, len) == 0 && line[len] == ' ')
+            return strtoll(line + len + 1, NULL, 10);
+    }
+    return -1;
+}
+
+int tree_make(int box_fd, uint64_t number, struct tree *ret)
+{
+    struct tree tree = {.box_fd = box_fd};
+
+    snprintf(tree.name, sizeof tree.name, "x%llu", (unsigned long long)number);
+    if (mkdirat(box_fd, tree.name, 0755) < 0)
+        return errno;
+    tree.fd = openat(box_fd, tree.name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (tree.fd < 0) {
+        int why = errno;
+
+        unlinkat(box_fd, tree.name, AT_REMOVEDIR);
+        return why;
+    }
+    *ret = tree;
+    return 0;
+}
+
+/* Process ids in the cgroup, at most max of them. */
+static int read_procs(const struct tree *tree, pid_t *pids, int max)
+{
+    int fd = openat(tree->fd, "cgroup.procs", O_RDONLY | O_CLOEXEC);
+    FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
+    char line[32];
+    int n = 0;
+
+    if (!file) {
+        if (fd >= 0)
+            close(fd);
+        return 0;
+    }
+    while (n < max && fgets(line, sizeof line, file)) {
+        pid_t pid = (pid_t)strtol(line, NULL, 10);
+
+        if (pid > 1)
+            pids[n++] = pid;
+    }
+    fclose(file);
+    return n;
+}
+
+static bool holds(const pid_t *pids, int n, pid_t pid)
+{
+    for (int i = 0; i < n; i++) {
+        if (pids[i] == pid)
+            return true;
+    }
+    return false;
+}
+
+int tree_signal(const struct tree *tree, int signal)
+{
+    BERTH_AUTO(free) pid_t *before = calloc(PROCS_MAX, sizeof *before);
+    BERTH_AUTO(free) pid_t *after = calloc(PROCS_MAX, sizeof *after);
+    BERTH_AUTO(free) int *fds = calloc(PROCS_MAX, sizeof *fds);
+    int n, n_after, reached = 0;
+
+    if (tree->fd < 0 || !before || !after || !fds)
+        return 0;
+    /* A number read from cgroup.procs may belong to a stranger a moment later. One that stands
+     * there again after its pidfd was opened does not. */
+    n = read_procs(tree, before, PROCS_MAX);
+    for (int i = 0; i < n; i++)
+        fds[i] = (int)syscall(SYS_pidfd_open, before[i], 0);
+    n_after = read_procs(tree, after, PROCS_MAX);
+    for (int i = 0; i < n; i++) {
+        if (fds[i] < 0)
+            continue;
+        if (holds(after, n_after, before[i]) &&
+            syscall(SYS_pidfd_send_signal, fds[i], signal, NULL, 0) == 0)
+            reached++;
+        close(fds[i]);
+    }
+    return reached;
+}
+
+bool tree_populated(const struct tree *tree)
+{
+    char buf[128];
+
+    return tree->fd >= 0 &&
+           value_of(read_at(tree->fd, "cgroup.events", buf, sizeof buf), "populated") == 1;
+}
+
+void tree_kill(const struct tree *tree)
+{
+    if (tree->fd < 0 || write_at(tree->fd, "cgroup.kill", "1"))
+        return;
+    /* Linux before 5.14: what is frozen cannot fork, and dies of SIGKILL all the same. */
+    for (int i = 0; i < KILL_ROUNDS_MAX && tree_populated(tree); i++) {
+        write_at(tree->fd, "cgroup.freeze", "1");
+        if (tree_signal(tree, SIGKILL) == 0)
+            break;
+    }
+    write_at(tree->fd, "cgroup.freeze", "0");
+}
+
+int64_t tree_cpu_us(const struct tree *tree)
+{
+    char buf[512];
+
+    return tree->fd < 0
+               ? -1
+               : value_of(read_at(tree->fd, "cpu.stat", buf, sizeof buf), "usage_usec");
+}
+
+void tree_close(struct tree *tree)
+{
+    if (tree->fd >= 0)
+        close(tree->fd);
+    tree->fd = -1;
+}
+
+bool tree_remove(int box_fd, const char *name)
+{
+    return unlinkat(box_fd, name, AT_REMOVEDIR) == 0 || errno == ENOENT;
+}
+
+bool box_frozen(int box_fd)
+{
+    char buf[128];
+
+    return box_fd >= 0 &&
+           (read_at(box_fd, "cgroup.freeze", buf, sizeof buf)[0] == '1' ||
+            value_of(read_at(box_fd, "cgroup.events", buf, sizeof buf), "frozen") == 1);
+}
+
+int64_t box_oom_kills(int memory_fd, bool is_v2)
+{
+    char buf[512];
+    int64_t n;
+
+    if (memory_fd < 0)
+        return 0;
+    n = value_of(
+        read_at(memory_fd, is_v2 ? "memory.events" : "memory.oom_control", buf, sizeof buf),
+        "oom_kill");
+    return n > 0 ? n : 0;
+}
