@@ -306,3 +306,10 @@ BERTH_MUST_CHECK enum berth_code server_new(struct engine *engine, struct server
 struct server *server_free(struct server *server);
 BERTH_DEFINE_AUTO(struct server *, server_free)
 bool server_idle(const struct server *server);
+
+/* --------------------------------------------------------------------- serve.c */
+
+/* supervisor_serve() with other bounds. */
+BERTH_MUST_CHECK enum berth_code engine_serve(const struct supervisor_env *env,
+                                              const struct engine_limits *limits,
+                                              struct berth_error *err);

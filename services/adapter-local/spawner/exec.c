@@ -217,6 +217,11 @@ static void set_result(struct exec *exec)
         else if (starved)
             exited->reason = WIRE_EXIT_OUT_OF_MEMORY;
     }
+    if (exited->reason == WIRE_EXIT_SIGNALED && exited->signal == SIGKILL &&
+        box_init_dying(env->init_pid)) {
+        exited->reason = WIRE_EXIT_KILLED;
+        set_message(exec, "the sandbox has ended");
+    }
     if (exec->kill_reason == WIRE_REASON_NONE && starved) {
         exec->engine->oom_told++;
         if (exited->reason == WIRE_EXIT_OUT_OF_MEMORY)

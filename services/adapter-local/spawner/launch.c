@@ -157,10 +157,21 @@ static void become_command(const struct launch *launch)
     fail(STATUS_FD, LAUNCH_STEP_EXEC);
 }
 
+/* CLONE_CLEAR_SIGHAND leaves ignored signals ignored. */
+static void reset_signals(void)
+{
+    struct sigaction action = {.sa_handler = SIG_DFL};
+    sigset_t none;
+
+    for (int i = 1; i < NSIG; i++)
+        sigaction(i, &action, NULL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
 /* The first child: still on the host, until setns(). */
 static void enter_sandbox(const struct launch *launch, int status_fd)
 {
-    sigset_t none;
     pid_t pid;
 
     for (int i = 0; i < launch->env->n_v1; i++) {
@@ -173,8 +184,7 @@ static void enter_sandbox(const struct launch *launch, int status_fd)
         fail(status_fd, LAUNCH_STEP_FDS);
     if (!set_limits(launch))
         fail(status_fd, LAUNCH_STEP_LIMITS);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
+    reset_signals();
     if (setns(INIT_FD, ALL_NAMESPACES) < 0)
         fail(status_fd, LAUNCH_STEP_SETNS);
     if (!set_ids(0))

@@ -47,13 +47,14 @@ static void raise_file_limit(void)
     }
 }
 
-enum berth_code supervisor_serve(const struct supervisor_env *env, struct berth_error *err)
+enum berth_code engine_serve(const struct supervisor_env *env,
+                             const struct engine_limits *limits, struct berth_error *err)
 {
     struct serve serve = {.env = env};
     enum berth_code code;
 
     raise_file_limit();
-    code = engine_new(env, &engine_default_limits, ended, &serve, &serve.engine, err);
+    code = engine_new(env, limits, ended, &serve, &serve.engine, err);
     if (code)
         return berth_wrap(err, code, "command engine");
     code = server_new(serve.engine, &serve.server, err);
@@ -62,4 +63,9 @@ enum berth_code supervisor_serve(const struct supervisor_env *env, struct berth_
     server_free(serve.server);
     engine_free(serve.engine);
     return code;
+}
+
+enum berth_code supervisor_serve(const struct supervisor_env *env, struct berth_error *err)
+{
+    return engine_serve(env, &engine_default_limits, err);
 }

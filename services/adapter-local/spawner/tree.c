@@ -176,6 +176,19 @@ bool box_frozen(int box_fd)
             value_of(read_at(box_fd, "cgroup.events", buf, sizeof buf), "frozen") == 1);
 }
 
+bool box_init_dying(pid_t init_pid)
+{
+    enum { FLAGS_FIELD = 9, PF_EXITING = 4 };
+    char path[48], buf[512];
+    const char *at;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", init_pid);
+    at = strrchr(read_at(AT_FDCWD, path, buf, sizeof buf), ')'); /* end of the name, field 2 */
+    for (int field = 2; at && field < FLAGS_FIELD; field++)
+        at = strchr(at + 1, ' ');
+    return !at || (strtoul(at, NULL, 10) & PF_EXITING) != 0;
+}
+
 int64_t box_oom_kills(int memory_fd, bool is_v2)
 {
     char buf[512];

@@ -29,5 +29,7 @@ bool tree_remove(int box_fd, const char *name);
 
 /* Is the sandbox paused, or being paused? */
 bool box_frozen(int box_fd);
+/* Is the sandbox's init on its way out? It takes every other process along first. */
+bool box_init_dying(pid_t init_pid);
 /* How often the kernel killed for lack of memory; 0 where memory_fd is -1. */
 int64_t box_oom_kills(int memory_fd, bool is_v2);
