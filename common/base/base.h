@@ -15,15 +15,19 @@
 #define BERTH_AUTO(free_fn) __attribute__((cleanup(free_fn##p)))
 
 /* Write once, in the header that declares free_fn. */
-#define BERTH_DEFINE_AUTO(type, free_fn)                                                         \
-    static inline void free_fn##p(type *slot)                                                    \
-    {                                                                                            \
-        if (*slot)                                                                               \
-            free_fn(*slot);                                                                      \
+#define BERTH_DEFINE_AUTO(type, free_fn)                                                       \
+    static inline void free_fn##p(type *slot)                                                  \
+    {                                                                                          \
+        if (*slot)                                                                             \
+            free_fn(*slot);                                                                    \
     }
 
 /* Hand ownership over: yields the pointer and leaves NULL behind. */
+#ifdef __cppcheck__ /* cannot parse a cast to __typeof__ */
+#define BERTH_STEAL(ptr) berth_steal(&(ptr))
+#else
 #define BERTH_STEAL(ptr) ((__typeof__(ptr))berth_steal(&(ptr)))
+#endif
 
 static inline void *berth_steal(void *slot)
 {
