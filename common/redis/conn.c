@@ -66,48 +66,6 @@ static int connect_to(const struct sockaddr *address, socklen_t size, int64_t un
     return taken;
 }
 
-/* A name lookup with a deadline. One that does not end in time is left to the resolver's own
- * thread, together with its memory: there is no other way to leave it. */
-static int look_up(const struct redis_address *address, int64_t until_tick,
-                   struct addrinfo **ret)
-{
-    struct job {
-        struct gaicb cb;
-        struct addrinfo hints;
-        char host[REDIS_HOST_MAX], port[6];
-    } *job = calloc(1, sizeof *job);
-    struct gaicb *list[1];
-    int64_t left = until_tick - berth_tick_ms();
-    struct timespec wait = {.tv_sec = left > 0 ? left / 1000 : 0,
-                            .tv_nsec = left > 0 ? left % 1000 * 1000000 : 0};
-    int error;
-
-    if (!job)
-        return EAI_MEMORY;
-    memcpy(job->host, address->host, sizeof job->host);
-    memcpy(job->port, address->port, sizeof job->port);
-    job->hints = (struct addrinfo){.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
-    job->cb = (struct gaicb){
-        .ar_name = job->host, .ar_service = job->port, .ar_request = &job->hints};
-    list[0] = &job->cb;
-    error = getaddrinfo_a(GAI_NOWAIT, list, 1, NULL);
-    if (error) {
-        free(job);
-        return error;
-    }
-    gai_suspend((const struct gaicb *const *)list, 1, &wait);
-    error = gai_error(&job->cb);
-    if (error == EAI_INPROGRESS && gai_cancel(&job->cb) != EAI_CANCELED) {
-        error = gai_error(&job->cb);
-        if (error == EAI_INPROGRESS)
-            return EAI_AGAIN;
-    }
-    if (!error)
-        *ret = job->cb.ar_result;
-    free(job);
-    return error;
-}
-
 static enum berth_code unreachable(const struct redis_address *address, const char *why,
                                    struct berth_error *err)
 {
@@ -118,23 +76,16 @@ static enum berth_code unreachable(const struct redis_address *address, const ch
 static enum berth_code connect_tcp(const struct redis_address *address, int64_t until_tick,
                                    int *ret_fd, struct berth_error *err)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
-                             .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
-    struct addrinfo *found = NULL;
-    int fd = -1, error, why = 0;
+    struct redis_endpoints found;
+    int fd = -1, error = redis_look_up(address, until_tick, &found);
 
-    error = getaddrinfo(address->host, address->port, &hints, &found);
-    if (error == EAI_NONAME)
-        error = look_up(address, until_tick, &found);
     if (error)
         return unreachable(address, gai_strerror(error), err);
-    for (struct addrinfo *at = found; at && fd < 0; at = at->ai_next) {
-        fd = connect_to(at->ai_addr, at->ai_addrlen, until_tick);
-        why = errno;
-    }
-    freeaddrinfo(found);
+    for (size_t i = 0; i < found.n && fd < 0; i++)
+        fd = connect_to((const struct sockaddr *)&found.at[i].address, found.at[i].size,
+                        until_tick);
     if (fd < 0)
-        return unreachable(address, strerror(why), err);
+        return unreachable(address, strerror(errno), err);
     *ret_fd = fd;
     return BERTH_OK;
 }

@@ -53,6 +53,21 @@ struct redis_address {
 enum berth_code redis_parse_url(const char *url, struct redis_address *ret,
                                 struct berth_error *err);
 
+enum { REDIS_ENDPOINTS_MAX = 8 };
+
+struct redis_endpoints {
+    size_t n;
+    struct {
+        struct sockaddr_storage address;
+        socklen_t size;
+    } at[REDIS_ENDPOINTS_MAX];
+};
+
+/* The addresses of a host, by the resolver where it is a name. 0, or EAI_*; EAI_AGAIN also when
+ * until_tick has passed. */
+int redis_look_up(const struct redis_address *address, int64_t until_tick,
+                  struct redis_endpoints *ret);
+
 /* ----------------------------------------------------------------- connection */
 
 enum redis_script { REDIS_SCRIPT_READ, REDIS_SCRIPT_CAS, REDIS_N_SCRIPTS };

@@ -48,6 +48,13 @@ static void init_sync(struct berth_redis *redis)
     pthread_condattr_destroy(&attr);
 }
 
+/* "" counts as not given: that is what an unset setting looks like. */
+static bool copy_given(const char *text, char **ret)
+{
+    *ret = text && *text ? strdup(text) : NULL;
+    return *ret || !text || !*text;
+}
+
 enum berth_code berth_redis_new(const struct berth_redis_options *options,
                                 struct berth_redis **ret, struct berth_error *err)
 {
@@ -60,9 +67,8 @@ enum berth_code berth_redis_new(const struct berth_redis_options *options,
     code = redis_parse_url(options->url, &redis->address, err);
     if (code)
         return code;
-    redis->username = options->username ? strdup(options->username) : NULL;
-    redis->password = options->password ? strdup(options->password) : NULL;
-    if ((options->username && !redis->username) || (options->password && !redis->password))
+    if (!copy_given(options->username, &redis->username) ||
+        !copy_given(options->password, &redis->password))
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     redis->max_connections =
         options->max_connections ? options->max_connections : CONNECTIONS_DEFAULT;
@@ -191,15 +197,15 @@ static enum berth_code take(struct berth_redis *redis, int64_t until_tick,
             code = berth_fail(err, BERTH_REASON_STORE_UNAVAILABLE, "%s", redis->why.text);
             break;
         }
+        if (!in_time) {
+            code = berth_fail(err, BERTH_REASON_STORE_UNAVAILABLE,
+                              "redis: all %u connections stayed busy", redis->max_connections);
+            break;
+        }
         open = redis->n_open < redis->max_connections;
         if (open) {
             redis->n_open++;
             redis->probing = redis->failures > 0;
-            break;
-        }
-        if (!in_time) {
-            code = berth_fail(err, BERTH_REASON_STORE_UNAVAILABLE,
-                              "redis: all %u connections stayed busy", redis->max_connections);
             break;
         }
         in_time = wait_changed(redis, until_tick);

@@ -13,8 +13,8 @@ struct berth_redis;
 
 struct berth_redis_options {
     const char *url;            /* "redis://host[:port][/db]" or "unix:/path[?db=n]" */
-    const char *username;       /* ACL user, or NULL */
-    const char *password;       /* or NULL */
+    const char *username;       /* ACL user; NULL or "": the default user */
+    const char *password;       /* NULL or "": none */
     unsigned max_connections;   /* 0: 16 */
     int64_t connect_timeout_ms; /* 0: 300 */
     int64_t command_timeout_ms; /* 0: 800; so that an absent store shows within a second */
