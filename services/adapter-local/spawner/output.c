@@ -14,10 +14,22 @@ enum {
     USER_ID = 1000,
 };
 
+/* The share of one command in the memory for output. */
+static size_t share(const struct exec *exec)
+{
+    const struct engine_limits *limits = exec->engine->limits;
+    size_t n = exec->engine->n_running > 0 ? exec->engine->n_running : 1;
+    size_t size = limits->rings_bytes / n;
+
+    return size < limits->ring_bytes_min ? limits->ring_bytes_min : size;
+}
+
 int output_open(struct exec *exec, int ret_child_fds[WIRE_N_STREAMS])
 {
     unsigned owner = exec->engine->env->uid_base + (exec->root ? 0 : USER_ID);
 
+    if (exec->collect && exec->max_output > share(exec) / WIRE_N_STREAMS)
+        exec->max_output = share(exec) / WIRE_N_STREAMS;
     for (int s = 0; s < WIRE_N_STREAMS; s++) {
         int fds[2];
 
@@ -208,16 +220,6 @@ void output_close(struct exec *exec)
     count_held(exec);
 }
 
-/* The share of one command in the memory for output. */
-static size_t share(const struct exec *exec)
-{
-    const struct engine_limits *limits = exec->engine->limits;
-    size_t n = exec->engine->n_running > 0 ? exec->engine->n_running : 1;
-    size_t size = limits->rings_bytes / n;
-
-    return size < limits->ring_bytes_min ? limits->ring_bytes_min : size;
-}
-
 void output_trim(struct exec *exec)
 {
     struct ring *out = &exec->out[WIRE_STDOUT].ring, *errs = &exec->out[WIRE_STDERR].ring;
@@ -225,11 +227,8 @@ void output_trim(struct exec *exec)
     uint64_t keep_seq = UINT64_MAX;
 
     if (exec->collect) {
-        size_t each = exec->max_output < max / 2 ? (size_t)exec->max_output : max / 2;
-
-        /* Chunks cost a little more than their bytes; the caller cuts to the byte. */
-        ring_shrink(out, each + each / 8 + RING_CHUNK_MAX, keep_seq);
-        ring_shrink(errs, each + each / 8 + RING_CHUNK_MAX, keep_seq);
+        ring_keep_tail(out, exec->max_output - out->head_bytes);
+        ring_keep_tail(errs, exec->max_output - errs->head_bytes);
     } else {
         if (max > exec->engine->limits->ring_bytes)
             max = exec->engine->limits->ring_bytes;

@@ -135,6 +135,17 @@ void ring_shrink(struct ring *ring, size_t max, uint64_t keep_seq)
         drop_oldest(&ring->tail);
 }
 
+void ring_keep_tail(struct ring *ring, uint64_t size)
+{
+    while (ring->tail.n > 0) {
+        const struct ring_chunk *oldest = at(&ring->tail, 0);
+
+        if (ring->kept_end - oldest->start - oldest->size < size)
+            break;
+        drop_oldest(&ring->tail);
+    }
+}
+
 /* Number of chunks below seq. */
 static size_t count_below(const struct ring_deque *deque, uint64_t seq)
 {

@@ -51,6 +51,9 @@ void ring_skip(struct ring *ring, size_t size);
  * with a number of keep_seq or more. */
 void ring_shrink(struct ring *ring, size_t max, uint64_t keep_seq);
 
+/* Drop the oldest chunks of the tail as long as size bytes remain in it. */
+void ring_keep_tail(struct ring *ring, uint64_t size);
+
 /* The oldest kept chunk with a number of seq or more; NULL: none. Borrowed until it is dropped
  * or grows: say ring_share() before handing it out. */
 struct ring_chunk *ring_find(const struct ring *ring, uint64_t seq);

@@ -243,3 +243,33 @@ bool send_signal(const struct fake_box *box, const char *exec_id, int signal, bo
     client_close(&client);
     return existed;
 }
+
+static bool has_ended(const struct fake_box *box, const char *exec_id)
+{
+    struct wire_process process;
+    struct wire_frame list;
+    struct client client;
+    const uint8_t *payload;
+    bool ended = false;
+    size_t size;
+
+    client_open(&client, box);
+    ck_assert_int_eq(wire_encode_empty(WIRE_LIST, &list), 0);
+    client_send(&client, list);
+    while (client_next(&client, &payload, &size) == WIRE_PROCESS) {
+        ck_assert_int_eq(wire_decode_process(payload, size, &process, NULL), 0);
+        ended |= strcmp(process.exec_id, exec_id) == 0 && process.ended;
+    }
+    client_close(&client);
+    return ended;
+}
+
+void wait_ended(const struct fake_box *box, const char *exec_id)
+{
+    int64_t until = berth_tick_ms() + CLIENT_WAIT_MS;
+
+    while (!has_ended(box, exec_id)) {
+        ck_assert_int_lt(berth_tick_ms(), until);
+        poll(NULL, 0, 10);
+    }
+}

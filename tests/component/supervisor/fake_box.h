@@ -73,4 +73,6 @@ struct outcome run(const struct fake_box *box, const struct wire_start *start);
 /* The answer of SendInput: next offset, or the reason as a negative number. */
 int64_t send_input(const struct fake_box *box, const char *exec_id, uint64_t offset,
                    const char *data, size_t size, bool end_of_file);
+/* Wait, without attaching, until a command has ended. */
+void wait_ended(const struct fake_box *box, const char *exec_id);
 bool send_signal(const struct fake_box *box, const char *exec_id, int signal, bool leader_only);
