@@ -229,6 +229,11 @@ enum berth_code binding_finish(struct binding_view *view, struct binding_plan *p
     if (doc->dirty && doc->session.state == BINDING_STATE_DELETED) {
         plan->expire = doc->n_intents == 0;
         plan->persist = !plan->expire;
+        /* Settled: whoever makes the session anew chooses its config. */
+        if (plan->expire && doc->session.config_id[0]) {
+            doc->session.config_id[0] = '\0';
+            binding_doc_touch(doc, BINDING_PART_CONFIG);
+        }
     }
     return code;
 }

@@ -40,6 +40,7 @@ struct binding_view {
     char config_id[129];            /* what config was read for; "": none */
     struct berth_config_doc config; /* of the record, or of the session to be */
     struct binding_doc doc;
+    int64_t due_ms; /* as the index i/due has it */
 };
 
 struct binding_event {

@@ -170,15 +170,16 @@ static enum berth_code make_record(struct binding_view *view, const struct bindi
 {
     static const Berth__Common__V1__SessionSpec empty = BERTH__COMMON__V1__SESSION_SPEC__INIT;
     struct binding_session *s = &view->doc.session;
-    enum berth_code code =
-        binding_doc_set_spec(&view->doc, want->spec_if_new ? want->spec_if_new : &empty, err);
+    const Berth__Common__V1__SessionSpec *spec = want->spec_if_new ? want->spec_if_new : &empty;
+    enum berth_code code;
 
+    if (s->config_id[0] && spec->config_id[0] && strcmp(s->config_id, spec->config_id) != 0)
+        return berth_fail(err, BERTH_REASON_CREATE_UNSETTLED,
+                          "backend calls of the deleted session are not settled at '%s'",
+                          s->config_id);
+    code = binding_doc_set_spec(&view->doc, spec, view->config_id, err);
     if (code)
         return code;
-    free(s->spec->config_id == protobuf_c_empty_string ? NULL : s->spec->config_id);
-    s->spec->config_id = strdup(view->config_id);
-    if (!s->spec->config_id)
-        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     s->state = BINDING_STATE_ACTIVE;
     s->create_ms = view->now_ms;
     s->deleting_ms = 0;

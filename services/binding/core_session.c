@@ -20,16 +20,9 @@ enum berth_code binding_update_session(struct binding_view *view, uint64_t versi
         return berth_fail(err, BERTH_REASON_CONFIG_PINNED, "the session is pinned to '%s'",
                           s->config_id);
     binding_cut(view);
-    code = binding_doc_set_spec(&view->doc, spec, err);
+    code = binding_doc_set_spec(&view->doc, spec, s->config_id, err);
     if (code)
         return code;
-    if (!s->spec->config_id[0]) {
-        char *id = strdup(s->config_id);
-
-        if (!id)
-            return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
-        s->spec->config_id = id;
-    }
     s->version++;
     return BERTH_OK;
 }

@@ -396,7 +396,8 @@ static enum berth_code check_whole(const struct berth_doc *raw, const struct bin
     if (state == BINDING_STATE_NONE &&
         (doc->bound.set || doc->lock.set || doc->n_intents || doc->n_tokens))
         return broken(raw, "session: absent beside binding, lock, intents or turns", err);
-    if (state != BINDING_STATE_NONE && !doc->session.config_id[0])
+    if ((state == BINDING_STATE_ACTIVE || state == BINDING_STATE_DELETING) &&
+        !doc->session.config_id[0])
         return broken(raw, "config: absent beside session", err);
     if (state == BINDING_STATE_DELETED && (doc->bound.set || doc->n_tokens))
         return broken(raw, "session: deleted, with a binding or turns", err);

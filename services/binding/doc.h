@@ -218,10 +218,10 @@ void binding_doc_remove_intent(struct binding_doc *doc, size_t index);
 void binding_doc_remove_token(struct binding_doc *doc, size_t index);
 /* Nothing bound any more. */
 void binding_doc_unbind(struct binding_doc *doc);
-/* Take over a copy of spec. Errors: OUT_OF_MEMORY. */
+/* Take over a copy of spec, with config_id for its own. Errors: OUT_OF_MEMORY. */
 BERTH_MUST_CHECK enum berth_code
 binding_doc_set_spec(struct binding_doc *doc, const Berth__Common__V1__SessionSpec *spec,
-                     struct berth_error *err);
+                     const char *config_id, struct berth_error *err);
 void binding_doc_drop_spec(struct binding_doc *doc);
 /* Take over a copy of size bytes; 0: none. Errors: OUT_OF_MEMORY. */
 BERTH_MUST_CHECK enum berth_code binding_doc_set_endpoint(struct binding_doc *doc,

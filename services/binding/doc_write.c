@@ -237,10 +237,11 @@ enum berth_code binding_doc_encode(const struct binding_doc *doc, enum binding_p
     size_t size = 0;
 
     switch (part) {
-    case BINDING_PART_ENDPOINT:
-        none = !doc->bound.endpoint_size;
-        /* fall through */
     case BINDING_PART_CONFIG:
+    case BINDING_PART_ENDPOINT:
+        none = part == BINDING_PART_CONFIG ? !doc->session.config_id[0]
+                                           : !doc->bound.endpoint_size;
+        /* fall through */
     case BINDING_PART_FENCE:
     case BINDING_PART_SEQ:
         text = none ? NULL : plain_text(doc, part, &size);
@@ -326,14 +327,18 @@ void binding_doc_unbind(struct binding_doc *doc)
 
 enum berth_code binding_doc_set_spec(struct binding_doc *doc,
                                      const Berth__Common__V1__SessionSpec *spec,
-                                     struct berth_error *err)
+                                     const char *config_id, struct berth_error *err)
 {
-    size_t size = berth__common__v1__session_spec__get_packed_size(spec);
-    BERTH_AUTO(free) uint8_t *packed = malloc(size + 1);
+    Berth__Common__V1__SessionSpec pinned = *spec;
+    BERTH_AUTO(free) uint8_t *packed = NULL;
     Berth__Common__V1__SessionSpec *copy = NULL;
+    size_t size;
 
+    pinned.config_id = (char *)config_id;
+    size = berth__common__v1__session_spec__get_packed_size(&pinned);
+    packed = malloc(size + 1);
     if (packed) {
-        berth__common__v1__session_spec__pack(spec, packed);
+        berth__common__v1__session_spec__pack(&pinned, packed);
         copy = berth__common__v1__session_spec__unpack(NULL, size, packed);
     }
     if (!copy)

@@ -1,0 +1,568 @@
+#include "services/binding/store.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "common/fields/fields.h"
+#include "common/records/event.h"
+#include "common/records/keys.h"
+#include "common/time/time.h"
+#include "services/binding/watch.h"
+
+enum {
+    TRIES_MAX = 64, /* of one operation against others that are faster */
+    READ_MANY = 40, /* sessions in one trip */
+};
+
+struct binding_store {
+    struct berth_redis *redis;
+    struct binding_limits limits;
+    struct binding_watch *watch;
+};
+
+enum berth_code binding_store_new(const struct binding_store_options *options,
+                                  struct binding_store **ret, struct berth_error *err)
+{
+    BERTH_AUTO(binding_store_free) struct binding_store *store = calloc(1, sizeof *store);
+    enum berth_code code;
+
+    if (!store)
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    store->redis = options->redis;
+    store->limits = options->limits;
+    code = binding_watch_new(options->redis, options->deployment, options->quarantine_ms,
+                             &store->watch, err);
+    if (code)
+        return code;
+    *ret = BERTH_STEAL(store);
+    return BERTH_OK;
+}
+
+struct binding_store *binding_store_free(struct binding_store *store)
+{
+    if (!store)
+        return NULL;
+    binding_watch_free(store->watch);
+    free(store);
+    return NULL;
+}
+
+const struct binding_limits *binding_store_limits(const struct binding_store *store)
+{
+    return &store->limits;
+}
+
+struct berth_redis *binding_store_redis(const struct binding_store *store)
+{
+    return store->redis;
+}
+
+enum berth_code binding_store_ready(struct binding_store *store, bool *ret_wrong,
+                                    struct berth_error *err)
+{
+    return binding_watch_ready(store->watch, ret_wrong, err);
+}
+
+bool binding_store_quarantined(struct binding_store *store)
+{
+    return binding_watch_quarantined(store->watch);
+}
+
+/* -------------------------------------------------------------------------- read */
+
+static const char *const tenant_fields[] = {"rev", "disabled", "default_config"};
+static const char *const config_fields[] = {
+    "rev",      "state",           "account", "keyed", "create_horizon_ms", "cordon_until_ms",
+    "template", "next_generation", "image"};
+
+static struct berth_redis_get get_config(const char *prefix, unsigned from, const char *field,
+                                         const char *fallback)
+{
+    return (struct berth_redis_get){.prefix = prefix,
+                                    .from = from,
+                                    .field = field,
+                                    .fallback = fallback,
+                                    .fields = config_fields,
+                                    .n_fields = BERTH_COUNT(config_fields)};
+}
+
+static enum berth_code take_tenant(const struct berth_doc *doc, struct binding_tenant *ret,
+                                   struct berth_error *err)
+{
+    const char *disabled = berth_doc_get(doc, "disabled");
+    const char *config = berth_doc_get(doc, "default_config");
+
+    if (!doc->exists) {
+        *ret = (struct binding_tenant){0};
+        return BERTH_OK;
+    }
+    if (!berth_doc_get(doc, "rev")[0] || (strcmp(disabled, "0") && strcmp(disabled, "1")) ||
+        strlen(config) >= sizeof ret->default_config)
+        return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "%s: not a tenant's document",
+                          doc->key);
+    ret->exists = true;
+    ret->disabled = disabled[0] == '1';
+    snprintf(ret->default_config, sizeof ret->default_config, "%s", config);
+    return BERTH_OK;
+}
+
+static void begin_view(struct binding_store *store, const char *session_id, int64_t now_ms,
+                       struct binding_view *view)
+{
+    *view = (struct binding_view){.session_id = session_id,
+                                  .limits = &store->limits,
+                                  .now_ms = now_ms,
+                                  .quarantine = binding_watch_quarantined(store->watch)};
+}
+
+static enum berth_code take_session(const struct berth_doc *doc, struct binding_view *view,
+                                    struct berth_error *err)
+{
+    enum berth_code code = binding_doc_decode(doc, &view->doc, err);
+
+    if (!code)
+        view->due_ms = binding_due_ms(&view->doc);
+    return code;
+}
+
+/* The id whose document it is: what its key has behind the last '/'. */
+static void name_config(struct binding_view *view, const struct berth_doc *doc)
+{
+    const char *slash = doc->key ? strrchr(doc->key, '/') : NULL;
+
+    snprintf(view->config_id, sizeof view->config_id, "%s", slash ? slash + 1 : "");
+}
+
+static enum berth_code redis_read(struct binding_store *store,
+                                  const struct berth_redis_get *gets, size_t n,
+                                  int64_t *ret_now_ms, struct berth_doc *ret_docs,
+                                  struct berth_error *err)
+{
+    int64_t before = berth_tick_ms();
+    struct berth_error why = {0};
+    enum berth_code code = berth_redis_read(store->redis, gets, n, ret_now_ms, ret_docs, &why);
+
+    if (!code)
+        binding_watch_clock(store->watch, *ret_now_ms, before, berth_tick_ms());
+    else if (why.reason == BERTH_REASON_OUTCOME_UNKNOWN)
+        return berth_fail(err, BERTH_REASON_STORE_UNAVAILABLE, "%s", why.text);
+    else if (err)
+        *err = why;
+    return code;
+}
+
+static void deinit_docs(struct berth_doc *docs, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        berth_doc_deinit(&docs[i]);
+}
+
+enum berth_code binding_store_read(struct binding_store *store, const struct binding_ref *ref,
+                                   struct binding_view *ret, struct berth_error *err)
+{
+    char tenant[BERTH_KEY_MAX], session[BERTH_KEY_MAX], prefix[BERTH_KEY_MAX];
+    struct berth_redis_get gets[4] = {{0}};
+    struct berth_doc docs[4] = {{0}};
+    struct binding_view view;
+    const struct berth_doc *config;
+    size_t n = 3;
+    int64_t now_ms = 0;
+    enum berth_code code;
+
+    gets[0].key = berth_key_tenant(tenant, ref->tenant_id);
+    gets[0].fields = tenant_fields;
+    gets[0].n_fields = BERTH_COUNT(tenant_fields);
+    gets[1].key = berth_key_session(session, ref->tenant_id, ref->session_id);
+    berth_key_config_prefix(prefix, ref->tenant_id);
+    gets[2] = get_config(prefix, 1, "config", ref->config_id);
+    if (!ref->config_id[0])
+        gets[n++] = get_config(prefix, 0, "default_config", "");
+
+    code = redis_read(store, gets, n, &now_ms, docs, err);
+    if (code)
+        return code;
+    begin_view(store, ref->session_id, now_ms, &view);
+    code = take_tenant(&docs[0], &view.tenant, err);
+    if (!code)
+        code = take_session(&docs[1], &view, err);
+    if (!code) {
+        config = n == 4 && !berth_doc_get(&docs[1], "config")[0] ? &docs[3] : &docs[2];
+        name_config(&view, config);
+        code = berth_config_doc_parse(config, &view.config, err);
+    }
+    deinit_docs(docs, n);
+    if (code)
+        binding_view_deinit(&view);
+    else
+        *ret = view;
+    return code;
+}
+
+void binding_view_deinit(struct binding_view *view)
+{
+    binding_doc_deinit(&view->doc);
+}
+
+/* At most READ_MANY of them. */
+static enum berth_code read_some(struct binding_store *store, const char *tenant_id,
+                                 const char *const *session_ids, size_t n,
+                                 struct binding_view *ret_views, struct berth_error *err)
+{
+    char prefix[BERTH_KEY_MAX], keys[READ_MANY][BERTH_KEY_MAX];
+    struct berth_redis_get gets[2 * READ_MANY] = {{0}};
+    struct berth_doc docs[2 * READ_MANY] = {{0}};
+    int64_t now_ms = 0;
+    size_t done = 0;
+    enum berth_code code;
+
+    berth_key_config_prefix(prefix, tenant_id);
+    for (size_t i = 0; i < n; i++) {
+        gets[2 * i].key = berth_key_session(keys[i], tenant_id, session_ids[i]);
+        gets[2 * i + 1] = get_config(prefix, (unsigned)(2 * i), "config", "");
+    }
+    code = redis_read(store, gets, 2 * n, &now_ms, docs, err);
+    if (code)
+        return code;
+    for (; !code && done < n; done++) {
+        struct binding_view *view = &ret_views[done];
+
+        begin_view(store, session_ids[done], now_ms, view);
+        code = take_session(&docs[2 * done], view, err);
+        name_config(view, &docs[2 * done + 1]);
+        if (!code)
+            code = berth_config_doc_parse(&docs[2 * done + 1], &view->config, err);
+    }
+    deinit_docs(docs, 2 * n);
+    while (code && done > 0)
+        binding_view_deinit(&ret_views[--done]);
+    return code;
+}
+
+enum berth_code binding_store_read_many(struct binding_store *store, const char *tenant_id,
+                                        const char *const *session_ids, size_t n,
+                                        struct binding_view *ret_views, struct berth_error *err)
+{
+    enum berth_code code = BERTH_OK;
+
+    for (size_t at = 0; !code && at < n; at += READ_MANY) {
+        size_t some = n - at < READ_MANY ? n - at : READ_MANY;
+
+        code = read_some(store, tenant_id, session_ids + at, some, ret_views + at, err);
+        while (code && at > 0)
+            binding_view_deinit(&ret_views[--at]);
+    }
+    return code;
+}
+
+/* ------------------------------------------------------------------------- write */
+
+struct keys {
+    char session[BERTH_KEY_MAX];
+    char config[BERTH_KEY_MAX];
+    char due[BERTH_KEY_MAX];
+    char alias[BERTH_KEY_MAX];
+    char index[BERTH_KEY_MAX];
+};
+
+static enum berth_code write_parts(struct berth_cas *cas, const char *key,
+                                   const struct binding_doc *doc, struct berth_error *err)
+{
+    for (int part = 0; part < BINDING_N_PARTS; part++) {
+        const char *name = binding_part_name((enum binding_part)part);
+        BERTH_AUTO(free) char *text = NULL;
+        size_t size = 0;
+        enum berth_code code;
+
+        if (!(doc->dirty & 1U << part))
+            continue;
+        code = binding_doc_encode(doc, (enum binding_part)part, &text, &size, err);
+        if (code)
+            return code;
+        if (text)
+            berth_cas_hset(cas, key, name, text, size);
+        else
+            berth_cas_write(cas, "HDEL", key, name, (char *)NULL);
+    }
+    return BERTH_OK;
+}
+
+static enum berth_code write_events(struct berth_cas *cas, const struct binding_ref *ref,
+                                    struct binding_view *view, const struct binding_plan *plan,
+                                    struct berth_error *err)
+{
+    enum berth_code code = BERTH_OK;
+
+    for (size_t i = 0; !code && i < plan->n_events; i++) {
+        const struct binding_event *e = &plan->events[i];
+        char id[BERTH_ID_MAX + 24];
+
+        view->doc.seq++;
+        binding_doc_touch(&view->doc, BINDING_PART_SEQ);
+        snprintf(id, sizeof id, "%s.%" PRIu64, ref->session_id, view->doc.seq);
+        code = berth_event_write(cas, ref->tenant_id,
+                                 &(struct berth_event){.kind = e->kind,
+                                                       .event_id = id,
+                                                       .session_id = ref->session_id,
+                                                       .config_id = plan->config_old[0]
+                                                                        ? plan->config_old
+                                                                        : view->config_id,
+                                                       .sandbox_id = e->sandbox_id,
+                                                       .session_seq = view->doc.seq,
+                                                       .attributes = e->attributes},
+                                 err);
+    }
+    return code;
+}
+
+static void write_indexes(struct berth_cas *cas, struct keys *k, const struct binding_ref *ref,
+                          const struct binding_view *view, const struct binding_plan *plan)
+{
+    int64_t due_ms = binding_due_ms(&view->doc);
+    char score[24];
+
+    snprintf(score, sizeof score, "%" PRId64, due_ms);
+    if (due_ms != view->due_ms) {
+        berth_key_due(k->due, ref->tenant_id);
+        if (due_ms)
+            berth_cas_write(cas, "ZADD", k->due, score, ref->session_id, (char *)NULL);
+        else
+            berth_cas_write(cas, "ZREM", k->due, ref->session_id, (char *)NULL);
+    }
+    berth_key_alias(k->alias, ref->tenant_id);
+    if (plan->index_add) {
+        berth_key_index_config(k->index, ref->tenant_id, view->doc.session.config_id);
+        berth_cas_write(cas, "ZADD", k->index, "0", ref->session_id, (char *)NULL);
+        berth_cas_write(cas, "HSET", k->alias, view->doc.session.alias, ref->session_id,
+                        (char *)NULL);
+    }
+    if (plan->index_remove) {
+        berth_key_index_config(k->index, ref->tenant_id, plan->config_old);
+        berth_cas_write(cas, "ZREM", k->index, ref->session_id, (char *)NULL);
+        berth_cas_write(cas, "HDEL", k->alias, plan->alias_old, (char *)NULL);
+    }
+}
+
+static enum berth_code build(struct binding_store *store, struct berth_cas *cas, struct keys *k,
+                             const struct binding_ref *ref, struct binding_view *view,
+                             const struct binding_plan *plan, const char *new_rev,
+                             struct berth_error *err)
+{
+    char ttl[24];
+    enum berth_code code;
+
+    berth_cas_expect(cas, k->session, view->doc.rev);
+    if (plan->pins_config)
+        berth_cas_expect(cas, berth_key_config(k->config, ref->tenant_id, view->config_id),
+                         view->config.rev);
+    code = write_events(cas, ref, view, plan, err);
+    if (!code)
+        code = write_parts(cas, k->session, &view->doc, err);
+    if (code)
+        return code;
+    berth_cas_write(cas, "HSET", k->session, "rev", new_rev, (char *)NULL);
+    write_indexes(cas, k, ref, view, plan);
+    snprintf(ttl, sizeof ttl, "%" PRId64, store->limits.tombstone_ms);
+    if (plan->expire)
+        berth_cas_write(cas, "PEXPIRE", k->session, ttl, (char *)NULL);
+    else if (plan->persist)
+        berth_cas_write(cas, "PERSIST", k->session, (char *)NULL);
+    return BERTH_OK;
+}
+
+enum outcome { OUTCOME_APPLIED, OUTCOME_REFUSED };
+
+/* A new rev for a document that has rev old; *ret_rev: the one it has afterwards. */
+static enum berth_code touch(struct binding_store *store, const char *key, const char *old,
+                             bool durable, bool *ret_applied, char ret_rev[17],
+                             struct berth_error *err)
+{
+    BERTH_AUTO(berth_cas_free) struct berth_cas *cas = berth_cas_new();
+    struct berth_doc doc = {0};
+    char rev[17], ttl[24];
+    enum berth_code code;
+
+    berth_cas_expect(cas, key, old);
+    berth_cas_write(cas, "HSET", key, "rev", berth_rev_new(rev), (char *)NULL);
+    snprintf(ttl, sizeof ttl, "%" PRId64, store->limits.tombstone_ms);
+    if (!old[0])
+        berth_cas_write(cas, "PEXPIRE", key, ttl, (char *)NULL);
+    code = berth_cas_run(store->redis, cas, durable, ret_applied, NULL, &doc, err);
+    if (code)
+        return code;
+    snprintf(ret_rev, 17, "%s", *ret_applied ? rev : berth_doc_get(&doc, "rev"));
+    berth_doc_deinit(&doc);
+    return BERTH_OK;
+}
+
+/* A write of which it is not known whether it took effect: change the rev it was decided on, if
+ * that still stands, so that it cannot any more. If it has taken effect and must be durable,
+ * confirm it by one more write: a replica that has the second has the first. */
+static enum berth_code settle(struct binding_store *store, const char *key, const char *old_rev,
+                              char new_rev[17], bool durable, enum outcome *ret,
+                              struct berth_error *err)
+{
+    bool applied = false;
+    char now[17];
+    enum berth_code code = touch(store, key, old_rev, durable, &applied, now, err);
+
+    if (code)
+        return code;
+    *ret = OUTCOME_REFUSED;
+    if (applied || strcmp(now, new_rev) != 0)
+        return BERTH_OK;
+    if (durable) {
+        code = touch(store, key, new_rev, durable, &applied, now, err);
+        if (code || !applied)
+            return code;
+        memcpy(new_rev, now, sizeof now);
+    }
+    *ret = OUTCOME_APPLIED;
+    return BERTH_OK;
+}
+
+/* Take the session's document as it is now; the rest of the view stands. */
+static enum berth_code refresh(struct binding_store *store, const struct binding_ref *ref,
+                               struct binding_view *view, const struct berth_doc *doc,
+                               int64_t now_ms, struct berth_error *err)
+{
+    const char *config = doc ? berth_doc_get(doc, "config") : "";
+    struct binding_view fresh;
+    enum berth_code code;
+
+    if (!doc || strcmp(config[0] ? config : view->config_id, view->config_id) != 0) {
+        code = binding_store_read(store, ref, &fresh, err);
+    } else {
+        begin_view(store, ref->session_id, now_ms, &fresh);
+        fresh.tenant = view->tenant;
+        fresh.config = view->config;
+        memcpy(fresh.config_id, view->config_id, sizeof fresh.config_id);
+        code = take_session(doc, &fresh, err);
+    }
+    if (code)
+        return code;
+    binding_view_deinit(view);
+    *view = fresh;
+    return BERTH_OK;
+}
+
+static enum berth_code apply(struct binding_store *store, const struct binding_ref *ref,
+                             struct binding_view *view, const struct binding_plan *plan,
+                             bool *ret_again, struct berth_error *err)
+{
+    BERTH_AUTO(berth_cas_free) struct berth_cas *cas = berth_cas_new();
+    struct keys k;
+    struct berth_doc docs[2] = {{0}};
+    struct berth_error why = {0};
+    enum outcome outcome = OUTCOME_REFUSED;
+    bool applied = false;
+    char rev[17];
+    int64_t now_ms = 0;
+    enum berth_code code;
+
+    berth_key_session(k.session, ref->tenant_id, ref->session_id);
+    code = build(store, cas, &k, ref, view, plan, berth_rev_new(rev), err);
+    if (code)
+        return code;
+    code = berth_cas_run(store->redis, cas, plan->durable, &applied, &now_ms, docs, &why);
+    if (code && why.reason == BERTH_REASON_OUTCOME_UNKNOWN) {
+        if (settle(store, k.session, view->doc.rev, rev, plan->durable, &outcome, NULL)) {
+            if (err)
+                *err = why;
+            return code;
+        }
+        applied = outcome == OUTCOME_APPLIED;
+        code = applied ? BERTH_OK : refresh(store, ref, view, NULL, 0, err);
+    } else if (code) {
+        if (err)
+            *err = why;
+    } else if (!applied) {
+        code = refresh(store, ref, view, plan->pins_config ? NULL : &docs[0], now_ms, err);
+    }
+    deinit_docs(docs, plan->pins_config ? 2 : 1);
+    if (code)
+        return code;
+    *ret_again = !applied;
+    if (applied) {
+        memcpy(view->doc.rev, rev, sizeof rev);
+        view->doc.dirty = 0;
+        view->due_ms = binding_due_ms(&view->doc);
+    }
+    return BERTH_OK;
+}
+
+/* ------------------------------------------------------------------------ decide */
+
+static bool is_absence(enum berth_reason reason)
+{
+    return reason == BERTH_REASON_TENANT_NOT_FOUND || reason == BERTH_REASON_CONFIG_NOT_FOUND ||
+           reason == BERTH_REASON_SESSION_NOT_FOUND;
+}
+
+/* What does not come back from here may not be told, or not be done, while the index is lost.
+ */
+static enum berth_code refuse(struct binding_store *store, enum berth_code code,
+                              const struct berth_error *why, struct berth_error *err)
+{
+    if (is_absence(why->reason)) {
+        enum berth_code whole = binding_watch_whole(store->watch, err);
+
+        if (whole)
+            return whole;
+    }
+    if (err)
+        *err = *why;
+    return code;
+}
+
+enum berth_code binding_store_decide(struct binding_store *store, const struct binding_ref *ref,
+                                     struct binding_view *view, binding_rule_fn rule, void *arg,
+                                     struct binding_plan *plan, bool *ret_again,
+                                     struct berth_error *err)
+{
+    struct berth_error why = {0};
+    bool failed_over = false;
+    enum berth_code code;
+
+    *ret_again = false;
+    *plan = (struct binding_plan){0};
+    code = rule(arg, view, plan, &why);
+    if (!code)
+        code = binding_finish(view, plan, false, &why);
+    if (code) {
+        binding_plan_deinit(plan);
+        return refuse(store, code, &why, err);
+    }
+    if (plan->needs_whole) {
+        code = binding_watch_whole(store->watch, err);
+        if (!code)
+            code = binding_watch_server(store->watch, &failed_over, err);
+        if (!code && failed_over && !view->quarantine) {
+            /* Decided without knowing it. */
+            *ret_again = true;
+            code = refresh(store, ref, view, NULL, 0, err);
+        }
+    }
+    if (!code && !*ret_again && view->doc.dirty)
+        code = apply(store, ref, view, plan, ret_again, err);
+    if (code || *ret_again)
+        binding_plan_deinit(plan);
+    return code;
+}
+
+enum berth_code binding_store_run(struct binding_store *store, const struct binding_ref *ref,
+                                  binding_rule_fn rule, void *arg, struct binding_view *view,
+                                  struct binding_plan *plan, struct berth_error *err)
+{
+    enum berth_code code = binding_store_read(store, ref, view, err);
+    bool again = true;
+
+    if (code)
+        return code;
+    for (int i = 0; !code && again && i < TRIES_MAX; i++)
+        code = binding_store_decide(store, ref, view, rule, arg, plan, &again, err);
+    if (!code && again)
+        code = berth_fail(err, BERTH_REASON_CONFLICT, NULL);
+    if (code)
+        binding_view_deinit(view);
+    return code;
+}

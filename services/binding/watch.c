@@ -1,0 +1,196 @@
+#include "services/binding/watch.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+#include "common/log/log.h"
+#include "common/records/keys.h"
+#include "common/time/time.h"
+
+enum { JUMP_MS = 5000, RUN_ID_LEN = 40 };
+
+struct binding_watch {
+    struct berth_redis *redis;
+    char *deployment;
+    int64_t quarantine_ms;
+
+    pthread_mutex_t mutex; /* guards all below */
+    bool clock_known;
+    int64_t clock_offset; /* Redis' time less our tick */
+    int64_t quarantine_until_tick;
+    uint64_t asked_at; /* connections made when the server was last asked */
+    bool asked;
+    char run_id[RUN_ID_LEN + 1]; /* "": not asked yet */
+};
+
+enum berth_code binding_watch_new(struct berth_redis *redis, const char *deployment,
+                                  int64_t quarantine_ms, struct binding_watch **ret,
+                                  struct berth_error *err)
+{
+    BERTH_AUTO(binding_watch_free) struct binding_watch *watch = calloc(1, sizeof *watch);
+
+    if (!watch)
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    pthread_mutex_init(&watch->mutex, NULL);
+    watch->redis = redis;
+    watch->quarantine_ms = quarantine_ms;
+    watch->deployment = strdup(deployment);
+    if (!watch->deployment)
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    *ret = BERTH_STEAL(watch);
+    return BERTH_OK;
+}
+
+struct binding_watch *binding_watch_free(struct binding_watch *watch)
+{
+    if (!watch)
+        return NULL;
+    pthread_mutex_destroy(&watch->mutex);
+    free(watch->deployment);
+    free(watch);
+    return NULL;
+}
+
+/* Called with the mutex held. */
+static void begin_quarantine(struct binding_watch *watch)
+{
+    watch->quarantine_until_tick = berth_tick_ms() + watch->quarantine_ms;
+}
+
+void binding_watch_clock(struct binding_watch *watch, int64_t now_ms, int64_t before_tick,
+                         int64_t after_tick)
+{
+    int64_t low = now_ms - after_tick, high = now_ms - before_tick;
+    int64_t jump = 0;
+
+    pthread_mutex_lock(&watch->mutex);
+    if (watch->clock_known && watch->clock_offset < low - JUMP_MS)
+        jump = low - watch->clock_offset;
+    if (watch->clock_known && watch->clock_offset > high + JUMP_MS)
+        jump = high - watch->clock_offset;
+    /* Drift is followed; so is a jump, once it has been acted on. */
+    if (!watch->clock_known || watch->clock_offset < low)
+        watch->clock_offset = low;
+    else if (watch->clock_offset > high)
+        watch->clock_offset = high;
+    watch->clock_known = true;
+    if (jump)
+        begin_quarantine(watch);
+    pthread_mutex_unlock(&watch->mutex);
+    if (jump)
+        berth_warn("the store's clock jumped, creating nothing for a while", "jump_ms",
+                   BERTH_I64(jump));
+}
+
+/* The value of run_id in the answer of INFO. */
+static bool find_run_id(const char *info, char ret[RUN_ID_LEN + 1])
+{
+    const char *at = strstr(info, "run_id:");
+
+    if (!at)
+        return false;
+    at += strlen("run_id:");
+    if (strspn(at, "0123456789abcdef") != RUN_ID_LEN)
+        return false;
+    memcpy(ret, at, RUN_ID_LEN);
+    ret[RUN_ID_LEN] = '\0';
+    return true;
+}
+
+/* A plain command that reads: whatever kept it from being answered, the store is away. */
+static enum berth_code ask(struct binding_watch *watch, size_t argc, const char *const *argv,
+                           struct berth_reply **ret, struct berth_error *err)
+{
+    struct berth_error why = {0};
+
+    if (berth_redis_call(watch->redis, argc, argv, NULL, ret, &why))
+        return berth_fail(err, BERTH_REASON_STORE_UNAVAILABLE, "%s", why.text);
+    return BERTH_OK;
+}
+
+enum berth_code binding_watch_server(struct binding_watch *watch, bool *ret_changed,
+                                     struct berth_error *err)
+{
+    static const char *const argv[] = {"INFO", "server"};
+    BERTH_AUTO(berth_reply_free) struct berth_reply *reply = NULL;
+    uint64_t made = berth_redis_connections(watch->redis);
+    char run_id[RUN_ID_LEN + 1];
+    bool same, changed;
+    enum berth_code code;
+
+    *ret_changed = false;
+    pthread_mutex_lock(&watch->mutex);
+    same = watch->asked && watch->asked_at == made;
+    pthread_mutex_unlock(&watch->mutex);
+    if (same)
+        return BERTH_OK;
+    code = ask(watch, 2, argv, &reply, err);
+    if (code)
+        return code;
+    if (reply->type != BERTH_REPLY_STRING || !find_run_id(reply->string, run_id))
+        return berth_fail(err, BERTH_REASON_STORE_UNAVAILABLE, "INFO server has no run_id");
+
+    pthread_mutex_lock(&watch->mutex);
+    changed = watch->run_id[0] && strcmp(watch->run_id, run_id) != 0;
+    memcpy(watch->run_id, run_id, sizeof run_id);
+    watch->asked = true;
+    watch->asked_at = made;
+    if (changed)
+        begin_quarantine(watch);
+    pthread_mutex_unlock(&watch->mutex);
+    if (changed)
+        berth_warn("the store is another server than before, creating nothing for a while");
+    *ret_changed = changed;
+    return BERTH_OK;
+}
+
+enum berth_code binding_watch_whole(struct binding_watch *watch, struct berth_error *err)
+{
+    static const char *const argv[] = {"GET", BERTH_KEY_EPOCH};
+    BERTH_AUTO(berth_reply_free) struct berth_reply *reply = NULL;
+    enum berth_code code = ask(watch, 2, argv, &reply, err);
+
+    if (code)
+        return code;
+    if (reply->type != BERTH_REPLY_STRING)
+        return berth_fail(err, BERTH_REASON_INDEX_RECOVERING, NULL);
+    return BERTH_OK;
+}
+
+bool binding_watch_quarantined(struct binding_watch *watch)
+{
+    int64_t until;
+
+    pthread_mutex_lock(&watch->mutex);
+    until = watch->quarantine_until_tick;
+    pthread_mutex_unlock(&watch->mutex);
+    return until && berth_tick_ms() < until;
+}
+
+enum berth_code binding_watch_ready(struct binding_watch *watch, bool *ret_wrong,
+                                    struct berth_error *err)
+{
+    static const char *const argv[] = {"GET", BERTH_KEY_DEPLOYMENT};
+    BERTH_AUTO(berth_reply_free) struct berth_reply *reply = NULL;
+    bool changed;
+    enum berth_code code;
+
+    if (ret_wrong)
+        *ret_wrong = false;
+    code = ask(watch, 2, argv, &reply, err);
+    if (!code)
+        code = binding_watch_server(watch, &changed, err);
+    if (code)
+        return code;
+    if (reply->type != BERTH_REPLY_STRING)
+        return berth_fail(err, BERTH_REASON_STORE_UNAVAILABLE,
+                          "the store was never initialised (no " BERTH_KEY_DEPLOYMENT ")");
+    if (strcmp(reply->string, watch->deployment) != 0) {
+        if (ret_wrong)
+            *ret_wrong = true;
+        return berth_fail(err, BERTH_REASON_STORE_UNAVAILABLE,
+                          "the store is deployment '%s', not '%s'", reply->string,
+                          watch->deployment);
+    }
+    return BERTH_OK;
+}

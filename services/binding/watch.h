@@ -1,0 +1,33 @@
+/* watch.h - is the store still the one it was: its server, its clock, its deployment, its
+ * index? Whoever would create, rebuild or reap asks first. Thread-safe. */
+#pragma once
+
+#include "common/redis/redis.h"
+
+struct binding_watch;
+
+/* quarantine_ms: how long nothing is created or reaped after a change was seen. redis is
+ * borrowed. */
+BERTH_MUST_CHECK enum berth_code
+binding_watch_new(struct berth_redis *redis, const char *deployment, int64_t quarantine_ms,
+                  struct binding_watch **ret, struct berth_error *err);
+struct binding_watch *binding_watch_free(struct binding_watch *watch);
+BERTH_DEFINE_AUTO(struct binding_watch *, binding_watch_free)
+
+/* Redis' time now_ms was taken between two ticks of ours. A jump of more than five seconds
+ * against our monotonic clock begins a quarantine. */
+void binding_watch_clock(struct binding_watch *watch, int64_t now_ms, int64_t before_tick,
+                         int64_t after_tick);
+/* Is it the server of before? Asks it only when a new connection has been made since.
+ * *ret_changed: it is not, and the quarantine has begun. Errors: STORE_UNAVAILABLE. */
+BERTH_MUST_CHECK enum berth_code
+binding_watch_server(struct binding_watch *watch, bool *ret_changed, struct berth_error *err);
+/* The index is whole: absence may be believed, and things be created. One trip.
+ * Errors: INDEX_RECOVERING, STORE_UNAVAILABLE. */
+BERTH_MUST_CHECK enum berth_code binding_watch_whole(struct binding_watch *watch,
+                                                     struct berth_error *err);
+bool binding_watch_quarantined(struct binding_watch *watch);
+/* Errors: STORE_UNAVAILABLE: it does not answer, was never initialised, or is another
+ * deployment's (*ret_wrong, may be NULL). */
+BERTH_MUST_CHECK enum berth_code binding_watch_ready(struct binding_watch *watch,
+                                                     bool *ret_wrong, struct berth_error *err);
