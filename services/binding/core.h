@@ -55,6 +55,7 @@ struct binding_plan {
     bool durable;     /* wait for a replica */
     bool needs_whole; /* only while the index is whole and out of quarantine */
     bool pins_config; /* compare the config's rev, too */
+    bool reindex;     /* i/due is written whether it seems to change or not */
     bool index_add;   /* into i/c/<config> and i/alias */
     bool index_remove;
     bool expire;                           /* a tombstone from here on */

@@ -18,6 +18,7 @@ struct queue {
     size_t place;    /* in the heap; used while not looking */
     bool looking;
     bool kicked; /* while looking: look again at once */
+    struct berth_work work;
     char key[];
 };
 
@@ -232,7 +233,7 @@ static void *keep_time(void *arg)
             queue->looking = true;
             park->n_looking++;
             pthread_mutex_unlock(&park->mutex);
-            berth_pool_submit_must(park->options.pool, look, queue);
+            berth_pool_submit_entry_must(park->options.pool, &queue->work, look, queue);
             pthread_mutex_lock(&park->mutex);
         }
     }
@@ -339,15 +340,6 @@ void binding_park_kick(struct binding_park *park, const char *key)
     queue = *find(park, key);
     if (queue)
         kick(park, queue);
-    pthread_mutex_unlock(&park->mutex);
-}
-
-void binding_park_kick_all(struct binding_park *park)
-{
-    pthread_mutex_lock(&park->mutex);
-    for (size_t i = 0; i < BUCKETS; i++)
-        for (struct queue *queue = park->buckets[i]; queue; queue = queue->next_in_bucket)
-            kick(park, queue);
     pthread_mutex_unlock(&park->mutex);
 }
 

@@ -46,6 +46,4 @@ BERTH_MUST_CHECK enum berth_code binding_park_add(struct binding_park *park, con
 void binding_park_kick(struct binding_park *park, const char *key);
 /* Somebody waits for the session: who comes later has to queue. */
 bool binding_park_has(struct binding_park *park, const char *key);
-/* Look at all sessions now (the process is shutting down). */
-void binding_park_kick_all(struct binding_park *park);
 size_t binding_park_count(struct binding_park *park);

@@ -321,7 +321,7 @@ static void write_indexes(struct berth_cas *cas, struct keys *k, const struct bi
     char score[24];
 
     snprintf(score, sizeof score, "%" PRId64, due_ms);
-    if (due_ms != view->due_ms) {
+    if (due_ms != view->due_ms || plan->reindex) {
         berth_key_due(k->due, ref->tenant_id);
         if (due_ms)
             berth_cas_write(cas, "ZADD", k->due, score, ref->session_id, (char *)NULL);
@@ -512,6 +512,15 @@ static enum berth_code refuse(struct binding_store *store, enum berth_code code,
     if (err)
         *err = *why;
     return code;
+}
+
+enum berth_code binding_store_absent(struct binding_store *store, enum berth_reason reason,
+                                     struct berth_error *err)
+{
+    struct berth_error why = {0};
+    enum berth_code code = berth_fail(&why, reason, NULL);
+
+    return refuse(store, code, &why, err);
 }
 
 enum berth_code binding_store_decide(struct binding_store *store, const struct binding_ref *ref,

@@ -80,5 +80,9 @@ binding_store_run(struct binding_store *store, const struct binding_ref *ref,
                   binding_rule_fn rule, void *arg, struct binding_view *view,
                   struct binding_plan *plan, struct berth_error *err);
 
+/* Fail with a NOT_FOUND reason; or with INDEX_RECOVERING, while absence may not be believed. */
+enum berth_code binding_store_absent(struct binding_store *store, enum berth_reason reason,
+                                     struct berth_error *err);
+
 /* A failover, a restart or a jump of the clock was seen a moment ago. */
 bool binding_store_quarantined(struct binding_store *store);
