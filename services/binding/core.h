@@ -118,6 +118,7 @@ struct binding_want {
     int64_t unless_active_after_ms; /* 0: not given */
     uint64_t seen_fence;            /* highest tag seen on a sandbox of the session */
     bool must_be_new;
+    bool must_exist;
     bool recreate;
     const char *new_alias; /* for a record made here */
 };

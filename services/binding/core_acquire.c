@@ -41,7 +41,8 @@ static enum berth_code check_record(const struct binding_view *view,
 {
     switch (view->doc.session.state) {
     case BINDING_STATE_NONE:
-        if (want->kind == BINDING_WANT_ENSURE || want->kind == BINDING_WANT_REAP)
+        if ((want->kind == BINDING_WANT_ENSURE && !want->must_exist) ||
+            want->kind == BINDING_WANT_REAP)
             return BERTH_OK;
         return berth_fail(err, BERTH_REASON_SESSION_NOT_FOUND, NULL);
     case BINDING_STATE_DELETED:

@@ -222,6 +222,7 @@ enum berth_code binding_decode_acquire(const Berth__Binding__V1__AcquireRequest 
     ret->want.reap_account = ret->reap_account;
     ret->want.seen_fence = req->seen_fence;
     ret->want.must_be_new = req->must_be_new;
+    ret->want.must_exist = req->must_exist;
     ret->want.recreate = req->recreate;
     ret->want.new_alias = berth_id_base36(ret->new_alias, BINDING_ALIAS_LEN);
     return BERTH_OK;
