@@ -7,6 +7,7 @@
 #include "common/loop/loop.h"
 #include "common/rpc/rpc.h"
 #include "common/svc/svc.h"
+#include "services/adapter/data.h"
 #include "services/adapter/types.h"
 
 struct adapter; /* one backend, made by services/adapter-<backend>/ */
@@ -121,6 +122,10 @@ struct adapter_ops {
     enum berth_code (*delete_template)(struct adapter *adapter, const char *id,
                                        int64_t deadline_ms, bool *ret_existed,
                                        struct berth_error *err);
+
+    /* Of a backend with data plane ADAPTER. */
+    const struct adapter_process_ops *process;
+    const struct adapter_file_ops *files;
 };
 
 /* The service object behind every handler of this folder: what start() of an adapter's main.c
