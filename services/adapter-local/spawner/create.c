@@ -1,0 +1,435 @@
+/* create.c - one sandbox per key, from nothing to running, or nothing left of it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include "common/ids/ids.h"
+#include "common/json/json.h"
+#include "common/time/time.h"
+#include "services/adapter-local/spawner/io.h"
+#include "services/adapter-local/spawner/message.h"
+#include "services/adapter-local/spawner/nft.h"
+#include "services/adapter-local/spawner/slot.h"
+#include "services/adapter-local/spawner/spawner.h"
+
+enum { ID_CHARS = 20, UNDO_MS = 5000, CHILD_FD = 10 };
+
+/* ------------------------------------------------------------------ request */
+
+static enum berth_code decode(const struct operation *op, struct record *want,
+                              struct berth_error *err)
+{
+    const json_t *request = op->request;
+    enum berth_code code;
+
+    code = berth_json_get_str(request, "key", want->key, sizeof want->key, "", err);
+    if (!code)
+        code = berth_json_get_str(request, "attempt", want->attempt, sizeof want->attempt, "",
+                                  err);
+    if (!code)
+        code = adapter_image_from_json(json_object_get(request, "image"), &want->image, err);
+    if (!code)
+        code =
+            adapter_pairs_from_json(json_object_get(request, "metadata"), &want->metadata, err);
+    if (!code)
+        code = adapter_pairs_from_json(json_object_get(request, "env"), &want->env, err);
+    if (!code)
+        code =
+            adapter_network_from_json(json_object_get(request, "network"), &want->network, err);
+    if (!code)
+        code = adapter_timeouts_from_json(json_object_get(request, "timeouts"), &want->timeouts,
+                                          err);
+    if (!code)
+        code = adapter_resources_from_json(json_object_get(request, "resources"),
+                                           &want->resources, err);
+    if (!code)
+        code = operation_grant(op, &want->fence, err);
+    if (!code && (!want->key[0] || !want->attempt[0]))
+        code = berth_fail(err, BERTH_REASON_FIELD_INVALID, "create: no key or no attempt");
+    return code;
+}
+
+static enum berth_code add_layer(struct record *want, const char *layer,
+                                 struct berth_error *err)
+{
+    if (want->n_layers == STORE_LAYERS_MAX)
+        return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "too many layers");
+    want->layers[want->n_layers] = strdup(layer);
+    if (!want->layers[want->n_layers])
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    want->n_layers++;
+    return BERTH_OK;
+}
+
+static enum berth_code find_layers(const struct spawner *spawner, struct record *want,
+                                   struct berth_error *err)
+{
+    struct snapshot_record snapshot = {0};
+    struct adapter_template info;
+    char layer[STORE_PATH_MAX];
+    enum berth_code code;
+
+    if (want->image.kind == ADAPTER_IMAGE_TEMPLATE) {
+        code = template_load(&spawner->store, want->image.id, &info, layer, err);
+        if (code == BERTH_NOT_FOUND)
+            return berth_fail(err, BERTH_REASON_TEMPLATE_INVALID, "there is no template '%s'",
+                              want->image.id);
+        return code ? code : add_layer(want, layer, err);
+    }
+    code = snapshot_load(&spawner->store, want->image.id, &snapshot, err);
+    if (!code && snapshot.deleted)
+        code = berth_fail(err, BERTH_REASON_SNAPSHOT_NOT_FOUND, NULL);
+    for (size_t i = 0; !code && i < snapshot.n_layers; i++)
+        code = add_layer(want, snapshot.layers[i], err);
+    snapshot_record_deinit(&snapshot);
+    return code;
+}
+
+/* ------------------------------------------------------------------ on disk */
+
+/* A directory under a hidden name until its lock is held: a sweep must never see it unlocked.
+ */
+static enum berth_code make_directory(const struct spawner *spawner, const char *id,
+                                      struct record_lock *ret, struct berth_error *err)
+{
+    static const char *const inner[] = {"work", "mnt"};
+    struct record_lock lock = {-1, -1};
+    char hidden[ADAPTER_ID_SIZE + 8];
+    enum berth_code code = BERTH_OK;
+    int parent = spawner->store.sandboxes_fd;
+
+    snprintf(hidden, sizeof hidden, ".new-%s", id);
+    lock.dir_fd = io_make_dir(parent, hidden, 0700);
+    if (lock.dir_fd >= 0)
+        lock.lock_fd =
+            openat(lock.dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (lock.lock_fd < 0)
+        code = io_fail(err, "make the sandbox's directory");
+    else
+        code = io_lock(lock.lock_fd, berth_tick_ms(), "a new sandbox", err);
+    for (size_t i = 0; !code && i < BERTH_COUNT(inner); i++)
+        if (mkdirat(lock.dir_fd, inner[i], 0700) < 0)
+            code = io_fail(err, "make the sandbox's directory");
+    /* Becomes the root directory of the sandbox. */
+    if (!code && (mkdirat(lock.dir_fd, "upper", 0755) < 0 ||
+                  fchmodat(lock.dir_fd, "upper", 0755, 0) < 0))
+        code = io_fail(err, "make the sandbox's directory");
+    if (!code && renameat(parent, hidden, parent, id) < 0)
+        code = io_fail(err, "make the sandbox's directory");
+    if (code) {
+        record_unlock(&lock);
+        (void)io_remove_tree(parent, hidden);
+        return code;
+    }
+    *ret = lock;
+    return BERTH_OK;
+}
+
+/* --------------------------------------------------------------- supervisor */
+
+static _Noreturn void exec_supervisor(const struct spawner *spawner,
+                                      const struct record *record, int dir_fd, int status_fd,
+                                      int slot_fd)
+{
+    const char *const argv[] = {"berth-local-supervisor", spawner->store.path, record->id,
+                                NULL};
+    const char *const env[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL};
+    int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int log_fd =
+        openat(dir_fd, "supervisor.log", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    sigset_t none;
+
+    setsid();
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    status_fd = fcntl(status_fd, F_DUPFD_CLOEXEC, CHILD_FD);
+    slot_fd = fcntl(slot_fd, F_DUPFD_CLOEXEC, CHILD_FD);
+    if (dup2(null_fd, 0) < 0 || dup2(log_fd, 1) < 0 || dup2(log_fd, 2) < 0 ||
+        dup2(status_fd, 3) < 0 || dup2(slot_fd, 4) < 0)
+        _exit(127);
+    execve(spawner->supervisor_path, (char *const *)argv, (char *const *)env);
+    dprintf(3, "{\"ok\":false,\"reason\":\"INTERNAL_BUG\",\"text\":\"exec supervisor: %s\"}",
+            strerror(errno));
+    _exit(127);
+}
+
+/* Its one line; "" when it died without a word. */
+static enum berth_code read_status(int fd, int64_t deadline_ms, char *buf, size_t size,
+                                   struct berth_error *err)
+{
+    size_t used = 0;
+
+    for (;;) {
+        struct pollfd polled = {.fd = fd, .events = POLLIN};
+        int64_t left = deadline_ms - berth_tick_ms();
+        ssize_t n;
+
+        if (left <= 0)
+            return berth_fail(err, BERTH_REASON_BACKEND_TIMEOUT,
+                              "the sandbox did not start in time");
+        if (poll(&polled, 1, left > 1000 ? 1000 : (int)left) <= 0)
+            continue;
+        n = read(fd, buf + used, size - 1 - used);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            break;
+        used += (size_t)n;
+    }
+    buf[used] = 0;
+    return BERTH_OK;
+}
+
+static enum berth_code judge_status(const char *text, struct record *record,
+                                    struct berth_error *err)
+{
+    BERTH_AUTO(json_decref) json_t *status = NULL;
+    int64_t init_pid;
+    enum berth_code code;
+
+    if (!*text)
+        return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "the supervisor died at its start");
+    code = berth_json_parse(text, strlen(text), strlen(text), &status, err);
+    if (!code)
+        code = message_check(status, err);
+    if (!code)
+        code = berth_json_get_int(status, "init_pid", 1, INT32_MAX, 0, &init_pid, err);
+    if (code)
+        return code;
+    record->init_pid = (pid_t)init_pid;
+    record->init_start = io_process_start(record->init_pid);
+    record->supervisor_start = io_process_start(record->supervisor_pid);
+    if (!record->init_start || !record->supervisor_start)
+        return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "the sandbox died at its start");
+    return BERTH_OK;
+}
+
+static enum berth_code start_supervisor(const struct spawner *spawner, struct record *record,
+                                        int dir_fd, int slot_fd, int64_t deadline_ms,
+                                        struct berth_error *err)
+{
+    struct cgroup group = {
+        .host = &spawner->host, .store = spawner->cgroup_name, .id = record->id};
+    struct clone_args args = {.flags = CLONE_INTO_CGROUP, .exit_signal = SIGCHLD};
+    struct cgroup_fds cgroup;
+    BERTH_AUTO(close) int read_fd = -1;
+    char text[2048];
+    enum berth_code code;
+    int fds[2];
+    long pid;
+
+    code = cgroup_open(&group, &cgroup, err);
+    if (code)
+        return code;
+    if (pipe2(fds, O_CLOEXEC) < 0) {
+        cgroup_fds_close(&cgroup);
+        return io_fail(err, "pipe");
+    }
+    read_fd = fds[0];
+    args.cgroup = (uint64_t)cgroup.sup_fd;
+    pid = syscall(SYS_clone3, &args, sizeof args);
+    if (pid == 0)
+        exec_supervisor(spawner, record, dir_fd, fds[1], slot_fd);
+    code = pid < 0 ? io_fail(err, "start the supervisor") : BERTH_OK;
+    close(fds[1]);
+    cgroup_fds_close(&cgroup);
+    if (code)
+        return code;
+    record->supervisor_pid = (pid_t)pid;
+    code = read_status(read_fd, deadline_ms, text, sizeof text, err);
+    return code ? code : judge_status(text, record, err);
+}
+
+static enum berth_code start(const struct spawner *spawner, struct record *record, int dir_fd,
+                             int slot_fd, int64_t deadline_ms, struct berth_error *err)
+{
+    struct cgroup group = {
+        .host = &spawner->host, .store = spawner->cgroup_name, .id = record->id};
+    bool inbound = record->network.inbound == ADAPTER_OPEN;
+    enum berth_code code = cgroup_make(&group, &record->resources, err);
+    char link[16];
+
+    store_link_name(&spawner->store, record->slot, link);
+    if (!code && inbound)
+        code = nft_set_inbound(spawner->table, link, true, err);
+    if (!code)
+        code = start_supervisor(spawner, record, dir_fd, slot_fd, deadline_ms, err);
+    if (!code) {
+        record->state = RECORD_READY;
+        code = record_save(&spawner->store, record, true, err);
+    }
+    return code;
+}
+
+/* Make the sandbox that record describes; its id and place are chosen here. */
+static enum berth_code make(const struct spawner *spawner, struct key_lock *key,
+                            struct record *record, int64_t deadline_ms, struct berth_error *err)
+{
+    struct record_lock lock = {-1, -1};
+    BERTH_AUTO(close) int slot_fd = -1;
+    enum berth_code code;
+
+    berth_id_base36(record->id, ID_CHARS);
+    record->state = RECORD_CREATING;
+    record->create_ms = berth_now_ms();
+    snprintf(record->cidr, sizeof record->cidr, "%s", spawner->cidr_text);
+    snprintf(record->resolvers, sizeof record->resolvers, "%s", spawner->resolvers);
+    snprintf(record->boot, sizeof record->boot, "%s", spawner->store.boot);
+
+    code = find_layers(spawner, record, err);
+    if (!code)
+        code = slot_take(spawner->slots_dir, net_slots(&spawner->cidr), &record->slot, &slot_fd,
+                         err);
+    if (!code)
+        code = make_directory(spawner, record->id, &lock, err);
+    if (code)
+        return code;
+
+    code = record_save(&spawner->store, record, false, err);
+    if (!code) {
+        key->record.fence = record->fence;
+        snprintf(key->record.attempt, sizeof key->record.attempt, "%s", record->attempt);
+        snprintf(key->record.sandbox_id, sizeof key->record.sandbox_id, "%s", record->id);
+        key->record.delete_ms = 0;
+        code = key_save(&spawner->store, key, err);
+    }
+    if (!code)
+        code = start(spawner, record, lock.dir_fd, slot_fd, deadline_ms, err);
+    if (code) {
+        /* What cannot be undone now is left to the sweep; the record still says creating. */
+        close(slot_fd);
+        slot_fd = -1;
+        record->state = RECORD_CREATING;
+        if (host_release(spawner, record->id, record->slot,
+                         record->network.inbound == ADAPTER_OPEN, berth_tick_ms() + UNDO_MS,
+                         NULL) == BERTH_OK &&
+            store_trash(&spawner->store, spawner->store.sandboxes_fd, record->id, NULL) ==
+                BERTH_OK) {
+            key->record.sandbox_id[0] = 0;
+            (void)!key_save(&spawner->store, key, NULL);
+        }
+    }
+    record_unlock(&lock);
+    return code;
+}
+
+/* ------------------------------------------------------------------ verdict */
+
+/* What became of the sandbox a key names, and how high its fence stands. */
+static enum berth_code look_up(const struct spawner *spawner, const char *id,
+                               enum key_sandbox *ret, uint64_t *ret_fence,
+                               struct berth_error *err)
+{
+    struct record record = {0};
+    enum berth_code code;
+
+    *ret = KEY_SANDBOX_ABSENT;
+    *ret_fence = 0;
+    if (!id[0])
+        return BERTH_OK;
+    code = record_load(&spawner->store, id, &record, err);
+    if (code == BERTH_NOT_FOUND)
+        return BERTH_OK;
+    if (code)
+        return code;
+    /* We hold the key's lock, so nobody is creating it any more: a crash left it. */
+    *ret = record_alive(&spawner->store, &record) ? KEY_SANDBOX_ALIVE : KEY_SANDBOX_DEAD;
+    if (record.state == RECORD_CREATING)
+        *ret = KEY_SANDBOX_ABSENT;
+    *ret_fence = record.fence;
+    record_deinit(&record);
+    return BERTH_OK;
+}
+
+/* Remove a dead predecessor, or what a crash left of one. */
+static enum berth_code clear(const struct spawner *spawner, const char *id, int64_t deadline_ms,
+                             struct berth_error *err)
+{
+    struct record_lock lock = {-1, -1};
+    struct record record = {.slot = -1};
+    enum berth_code code = record_lock(&spawner->store, id, deadline_ms, &lock, err);
+
+    if (code == BERTH_NOT_FOUND)
+        return BERTH_OK;
+    if (code)
+        return code;
+    if (record_load(&spawner->store, id, &record, NULL))
+        record = (struct record){.slot = -1};
+    code = host_release(spawner, id, record.slot, record.network.inbound == ADAPTER_OPEN,
+                        deadline_ms, err);
+    if (!code)
+        code = store_trash(&spawner->store, spawner->store.sandboxes_fd, id, err);
+    record_deinit(&record);
+    record_unlock(&lock);
+    return code;
+}
+
+static enum berth_code create_under_key(const struct spawner *spawner, struct operation *op,
+                                        struct key_lock *key, struct record *want,
+                                        struct berth_error *err)
+{
+    enum key_sandbox sandbox;
+    uint64_t sandbox_fence;
+    enum key_verdict verdict;
+    enum berth_code code =
+        look_up(spawner, key->record.sandbox_id, &sandbox, &sandbox_fence, err);
+
+    if (code)
+        return code;
+    verdict =
+        rules_judge_create(&key->record, sandbox, sandbox_fence, want->fence, want->attempt);
+    switch (verdict) {
+    case KEY_SAME:
+        snprintf(want->id, sizeof want->id, "%s", key->record.sandbox_id);
+        return BERTH_OK;
+    case KEY_STALE:
+        code = berth_fail(err, BERTH_REASON_FENCE_STALE, NULL);
+        break;
+    case KEY_EXISTS:
+        /* The fence is remembered: no create of an earlier grant may pass later. */
+        key->record.fence = want->fence;
+        code = key_save(&spawner->store, key, err);
+        if (!code)
+            code = berth_fail(err, BERTH_REASON_SANDBOX_EXISTS, NULL);
+        break;
+    case KEY_GONE:
+        code = berth_fail(err, BERTH_REASON_SANDBOX_TERMINAL,
+                          "the sandbox this attempt made is gone");
+        break;
+    case KEY_REPLACE:
+    case KEY_CREATE:
+        if (key->record.sandbox_id[0] && !key->record.delete_ms)
+            code = clear(spawner, key->record.sandbox_id, op->deadline_ms, err);
+        return code ? code : make(spawner, key, want, op->deadline_ms, err);
+    }
+    BERTH_ERROR_SET(err, sandbox_id, key->record.sandbox_id);
+    return code;
+}
+
+enum berth_code spawner_create(const struct spawner *spawner, struct operation *op,
+                               struct berth_error *err)
+{
+    struct record want = {0};
+    struct key_lock key = {.fd = -1};
+    enum berth_code code = decode(op, &want, err);
+    uint64_t fence;
+
+    if (!code)
+        code = key_lock(&spawner->store, want.key, op->deadline_ms, &key, err);
+    /* Waiting for the key may have taken the time the grant gave. */
+    if (!code)
+        code = operation_grant(op, &fence, err);
+    if (!code)
+        code = create_under_key(spawner, op, &key, &want, err);
+    if (!code && json_object_set_new(op->answer, "sandbox_id", json_string(want.id)) < 0)
+        code = berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    key_unlock(&key);
+    record_deinit(&want);
+    op->afterwards = spawner_empty_trash;
+    return code;
+}

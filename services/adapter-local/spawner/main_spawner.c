@@ -1,0 +1,390 @@
+/* berth-local-spawner - does what needs fork for berth-adapter-local, which has threads and
+ * never forks. Started by it, speaks with it on descriptor 3 (message.h), ends with it;
+ * sandboxes do not.
+ *
+ * The first message is "open" with the settings; then each operation runs in a child of its
+ * own, which answers by itself, so nothing here waits for anything but messages and children.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "common/json/json.h"
+#include "common/time/time.h"
+#include "services/adapter-local/spawner/io.h"
+#include "services/adapter-local/spawner/message.h"
+#include "services/adapter-local/spawner/spawner.h"
+
+enum {
+    SOCKET_FD = 3,
+    SOCKET_BUFFER = 4 << 20,
+    CHILDREN_MAX = 64,
+    SWEEP_EVERY_MS = 60000,
+    DEADLINE_DEFAULT_MS = 60000,
+    DEADLINE_MAX_MS = 24 * 3600 * 1000
+};
+
+static const struct {
+    const char *name;
+    operation_fn fn;
+} operations[] = {
+    {"create", spawner_create},
+    {"connect", spawner_connect},
+    {"pause", spawner_pause},
+    {"set_timeout", spawner_set_timeout},
+    {"set_network", spawner_set_network},
+    {"delete", spawner_delete},
+    {"snapshot", spawner_snapshot},
+    {"delete_snapshot", spawner_delete_snapshot},
+    {"build_template", spawner_build_template},
+    {"delete_template", spawner_delete_template},
+};
+
+struct loop {
+    struct spawner spawner;
+    bool opened;
+    int signal_fd;
+    pid_t children[CHILDREN_MAX]; /* 0: free; answering operations */
+    pid_t sweeper;                /* 0: none */
+    bool sweep_wanted;
+    int64_t next_sweep_ms; /* tick */
+    /* Supervisors an earlier spawner started are not our children: watched by pidfd. */
+    int *watched;
+    size_t n_watched;
+    char *buf; /* of MESSAGE_MAX */
+};
+
+static bool respond(int fd, const struct operation *op, enum berth_code code,
+                    const struct berth_error *err)
+{
+    BERTH_AUTO(json_decref) json_t *answer = message_result(code, err);
+
+    if (!answer || json_object_set_new(answer, "id", json_integer(op->id)) < 0)
+        return false;
+    if (!code && op->answer && json_object_update(answer, op->answer) < 0)
+        return false;
+    return message_send(fd, answer, NULL) == BERTH_OK;
+}
+
+bool spawner_progress(const struct spawner *spawner, const struct operation *op,
+                      const char *step, unsigned percent, const char *message)
+{
+    BERTH_AUTO(json_decref)
+    json_t *line = json_pack("{s:I, s:s, s:i, s:s}", "id", (json_int_t)op->id, "step", step,
+                             "percent", (int)percent, "message", message);
+
+    /* NULL: a program's output that is not UTF-8. Not worth more than a missing line. */
+    return !line || message_send(spawner->socket_fd, line, NULL) == BERTH_OK;
+}
+
+/* --------------------------------------------------------------------- open */
+
+static enum berth_code open_spawner(struct loop *loop, const json_t *request,
+                                    struct berth_error *err)
+{
+    struct spawner *s = &loop->spawner;
+    char state_dir[STORE_PATH_MAX], template_dirs[4096];
+    enum berth_code code;
+
+    code = berth_json_get_str(request, "state_dir", state_dir, sizeof state_dir, "", err);
+    if (!code)
+        code = berth_json_get_str(request, "template_dirs", template_dirs, sizeof template_dirs,
+                                  "", err);
+    if (!code)
+        code = berth_json_get_str(request, "network_cidr", s->cidr_text, sizeof s->cidr_text,
+                                  "", err);
+    if (!code)
+        code = berth_json_get_str(request, "resolvers", s->resolvers, sizeof s->resolvers, "",
+                                  err);
+    if (!code)
+        code = berth_json_get_str(request, "slots_dir", s->slots_dir, sizeof s->slots_dir, "",
+                                  err);
+    if (!code)
+        code = berth_json_get_str(request, "supervisor", s->supervisor_path,
+                                  sizeof s->supervisor_path, "", err);
+    if (!code)
+        code = net_parse_cidr(s->cidr_text, &s->cidr, err);
+    if (!code && (s->slots_dir[0] != '/' || s->supervisor_path[0] != '/'))
+        code = berth_fail(err, BERTH_REASON_FIELD_INVALID,
+                          "slots_dir and supervisor must be absolute paths");
+    if (!code)
+        code = store_open(state_dir, template_dirs, &s->store, err);
+    if (code)
+        return code;
+    store_cgroup_name(&s->store, s->cgroup_name);
+    store_link_name(&s->store, -1, s->prefix);
+    snprintf(s->table, sizeof s->table, "berth_%s", s->store.tag);
+    code = cgroup_discover_self(&s->host, err);
+    if (!code)
+        code = spawner_probe(s, err);
+    if (!code)
+        code = host_prepare_forwarding(s, err);
+    if (!code)
+        code = host_install_rules(s, err);
+    return code;
+}
+
+/* Supervisors that live already. */
+static void watch_living(struct loop *loop)
+{
+    struct store *store = &loop->spawner.store;
+    char **ids = NULL;
+    size_t n = 0;
+
+    if (store_list(store->sandboxes_fd, &ids, &n, NULL))
+        return;
+    loop->watched = calloc(n + 1, sizeof *loop->watched);
+    for (size_t i = 0; loop->watched && i < n; i++) {
+        struct record record;
+
+        if (record_load(store, ids[i], &record, NULL))
+            continue;
+        if (record_alive(store, &record)) {
+            int fd = (int)syscall(SYS_pidfd_open, record.supervisor_pid, 0);
+
+            if (fd >= 0)
+                loop->watched[loop->n_watched++] = fd;
+        }
+        record_deinit(&record);
+    }
+    store_list_free(ids, n);
+}
+
+static void handle_open(struct loop *loop, struct operation *op)
+{
+    struct berth_error err = {0};
+    enum berth_code code = loop->opened
+                               ? berth_fail(&err, BERTH_REASON_INTERNAL_BUG, "opened twice")
+                               : open_spawner(loop, op->request, &err);
+
+    if (!code) {
+        loop->opened = true;
+        loop->sweep_wanted = true;
+        watch_living(loop);
+        op->answer = json_pack("{s:s}", "uuid", loop->spawner.store.uuid);
+    }
+    (void)respond(SOCKET_FD, op, code, &err);
+    json_decref(op->answer);
+    op->answer = NULL;
+}
+
+/* --------------------------------------------------------------- operations */
+
+/* In the child: nothing of the parent's loop is used any more. */
+static void become_worker(struct loop *loop, const char *name)
+{
+    sigset_t none;
+
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    close(loop->signal_fd);
+    for (size_t i = 0; i < loop->n_watched; i++)
+        close(loop->watched[i]);
+    prctl(PR_SET_NAME, name, 0, 0, 0);
+}
+
+static _Noreturn void run_operation(struct loop *loop, struct operation *op, operation_fn fn)
+{
+    struct berth_error err = {0};
+    enum berth_code code;
+
+    become_worker(loop, "berth-op");
+    op->answer = json_object();
+    code = op->answer ? fn(&loop->spawner, op, &err)
+                      : berth_fail(&err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    (void)respond(SOCKET_FD, op, code, &err);
+    /* The adapter need not wait for the rest, nor hang on because of it. */
+    close(SOCKET_FD);
+    if (op->afterwards)
+        op->afterwards(&loop->spawner);
+    _exit(0);
+}
+
+static void handle(struct loop *loop, json_t *request)
+{
+    struct operation op = {.request = request};
+    struct berth_error err = {0};
+    operation_fn fn = NULL;
+    size_t slot = 0;
+    int64_t left_ms;
+    char name[32];
+    pid_t pid;
+
+    if (berth_json_get_int(request, "id", 0, INT64_MAX, 0, &op.id, &err) ||
+        berth_json_get_str(request, "op", name, sizeof name, "", &err) ||
+        berth_json_get_int(request, "deadline_ms", 0, DEADLINE_MAX_MS, DEADLINE_DEFAULT_MS,
+                           &left_ms, &err)) {
+        (void)respond(SOCKET_FD, &op, err.code, &err);
+        return;
+    }
+    op.deadline_ms = berth_tick_ms() + left_ms;
+    if (strcmp(name, "open") == 0) {
+        handle_open(loop, &op);
+        return;
+    }
+    for (size_t i = 0; loop->opened && i < BERTH_COUNT(operations); i++)
+        if (strcmp(name, operations[i].name) == 0)
+            fn = operations[i].fn;
+    while (slot < CHILDREN_MAX && loop->children[slot])
+        slot++;
+    if (!fn || slot == CHILDREN_MAX) {
+        (void)respond(SOCKET_FD, &op,
+                      fn ? berth_fail(&err, BERTH_REASON_OVERLOADED, NULL)
+                         : berth_fail(&err, BERTH_REASON_INTERNAL_BUG, "unknown operation"),
+                      &err);
+        return;
+    }
+    pid = fork();
+    if (pid == 0)
+        run_operation(loop, &op, fn);
+    if (pid < 0)
+        (void)respond(SOCKET_FD, &op, io_fail(&err, "fork"), &err);
+    else
+        loop->children[slot] = pid;
+}
+
+/* --------------------------------------------------------------------- loop */
+
+static void start_sweep(struct loop *loop)
+{
+    if (loop->sweeper || !loop->opened)
+        return;
+    loop->sweep_wanted = false;
+    loop->next_sweep_ms = berth_tick_ms() + SWEEP_EVERY_MS;
+    loop->sweeper = fork();
+    if (loop->sweeper == 0) {
+        become_worker(loop, "berth-sweep");
+        close(SOCKET_FD);
+        spawner_sweep(&loop->spawner);
+        _exit(0);
+    }
+    if (loop->sweeper < 0)
+        loop->sweeper = 0;
+}
+
+static void reap(struct loop *loop)
+{
+    struct signalfd_siginfo info;
+    pid_t pid;
+    int status;
+
+    while (read(loop->signal_fd, &info, sizeof info) > 0)
+        ;
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        bool known = pid == loop->sweeper;
+
+        if (known)
+            loop->sweeper = 0;
+        for (size_t i = 0; i < CHILDREN_MAX && !known; i++)
+            if (loop->children[i] == pid) {
+                loop->children[i] = 0;
+                /* One that was killed may have left something half done. */
+                loop->sweep_wanted = loop->sweep_wanted || !WIFEXITED(status);
+                known = true;
+            }
+        /* A supervisor: we are the subreaper of what our children start. */
+        if (!known)
+            loop->sweep_wanted = true;
+    }
+}
+
+/* False: the adapter is gone. */
+static bool receive(struct loop *loop)
+{
+    BERTH_AUTO(json_decref) json_t *request = NULL;
+    struct berth_error err = {0};
+
+    if (message_receive(SOCKET_FD, loop->buf, &request, &err)) {
+        fprintf(stderr, "berth-local-spawner: %s\n", err.text);
+        return err.reason != BERTH_REASON_BACKEND_UNAVAILABLE;
+    }
+    if (!request)
+        return false;
+    handle(loop, request);
+    return true;
+}
+
+static void wait_once(struct loop *loop, struct pollfd *polls)
+{
+    int64_t left = loop->next_sweep_ms - berth_tick_ms();
+
+    polls[0] = (struct pollfd){.fd = SOCKET_FD, .events = POLLIN};
+    polls[1] = (struct pollfd){.fd = loop->signal_fd, .events = POLLIN};
+    for (size_t i = 0; i < loop->n_watched; i++)
+        polls[2 + i] = (struct pollfd){.fd = loop->watched[i], .events = POLLIN};
+    if (!loop->opened || loop->sweeper)
+        left = SWEEP_EVERY_MS;
+    (void)poll(polls, 2 + loop->n_watched, left < 0 ? 0 : (int)left);
+    for (size_t i = loop->n_watched; i > 0; i--) {
+        if (!polls[1 + i].revents)
+            continue;
+        loop->sweep_wanted = true;
+        close(loop->watched[i - 1]);
+        loop->watched[i - 1] = loop->watched[--loop->n_watched];
+    }
+}
+
+static int run(struct loop *loop)
+{
+    struct pollfd *polls = NULL;
+    size_t room = 0;
+
+    for (;;) {
+        if (room < loop->n_watched + 2 || !polls) {
+            struct pollfd *more = realloc(polls, (room = loop->n_watched + 2) * sizeof *polls);
+
+            if (!more) {
+                free(polls);
+                return 1;
+            }
+            polls = more;
+        }
+        wait_once(loop, polls);
+        if (polls[1].revents)
+            reap(loop);
+        if (polls[0].revents && !receive(loop))
+            break;
+        if (loop->opened && (loop->sweep_wanted || berth_tick_ms() >= loop->next_sweep_ms))
+            start_sweep(loop);
+    }
+    free(polls);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static struct loop loop = {.spawner = {.socket_fd = SOCKET_FD}};
+    int size = SOCKET_BUFFER, result;
+    sigset_t set;
+
+    (void)argv;
+    if (argc != 1 || fcntl(SOCKET_FD, F_SETFD, FD_CLOEXEC) < 0) {
+        fprintf(stderr, "usage: started by berth-adapter-local, its socket on descriptor 3\n");
+        return 2;
+    }
+    umask(077);
+    signal(SIGPIPE, SIG_IGN);
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    loop.signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    (void)setsockopt(SOCKET_FD, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof size);
+    loop.buf = malloc(MESSAGE_MAX);
+    if (loop.signal_fd < 0 || !loop.buf)
+        return 1;
+    result = run(&loop);
+    free(loop.buf);
+    free(loop.watched);
+    if (loop.opened)
+        store_close(&loop.spawner.store);
+    return result;
+}

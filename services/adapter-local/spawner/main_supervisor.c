@@ -1,0 +1,244 @@
+/* berth-local-supervisor - the parent of one sandbox: makes it, then serves its commands until
+ * it ends. Started by berth-local-spawner, outlives it and the adapter.
+ *
+ *   berth-local-supervisor STATE_DIR SANDBOX_ID
+ *
+ * Descriptor 3: a pipe for one line of JSON: made, or why not. Descriptor 4: the slot's lock,
+ * held for life. What to make stands in the sandbox's meta.json. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include "common/json/json.h"
+#include "services/adapter-local/spawner/cgroup.h"
+#include "services/adapter-local/spawner/dns.h"
+#include "services/adapter-local/spawner/io.h"
+#include "services/adapter-local/spawner/message.h"
+#include "services/adapter-local/spawner/net.h"
+#include "services/adapter-local/spawner/sandbox.h"
+#include "services/adapter-local/spawner/store.h"
+#include "services/adapter-local/spawner/supervisor.h"
+
+enum { STATUS_FD = 3, SLOT_FD = 4, BACKLOG = 64, DNS_PORT = 53 };
+enum { TMP_BYTES_UNLIMITED = 1 << 30, SCRATCH_MIN = 16 << 20 };
+
+struct supervisor {
+    struct store store;
+    struct record record;
+    struct cgroup_host host;
+    struct cgroup_fds cgroup;
+    struct supervisor_env env;
+    char **environ;
+    struct dns *dns;
+};
+
+static enum berth_code make_environ(struct supervisor *s, struct berth_error *err)
+{
+    const struct adapter_pairs *env = &s->record.env;
+
+    s->environ = calloc(env->n + 1, sizeof *s->environ);
+    for (size_t i = 0; s->environ && i < env->n; i++)
+        if (asprintf(&s->environ[i], "%s=%s", env->keys[i], env->values[i]) < 0)
+            return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    return s->environ ? BERTH_OK : berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+}
+
+/* The path of a socket is short, that of a store need not be: bind from inside. */
+static enum berth_code listen_here(int dir_fd, int *ret_fd, struct berth_error *err)
+{
+    const struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = "sup.sock"};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    enum berth_code code = BERTH_OK;
+
+    if (fd < 0)
+        return io_fail(err, "socket");
+    (void)unlinkat(dir_fd, "sup.sock", 0);
+    umask(0177);
+    if (fchdir(dir_fd) < 0 || bind(fd, (const struct sockaddr *)&address, sizeof address) < 0 ||
+        listen(fd, BACKLOG) < 0)
+        code = io_fail(err, "bind sup.sock");
+    umask(077);
+    if (chdir("/") < 0 && !code)
+        code = io_fail(err, "chdir");
+    if (code) {
+        close(fd);
+        return code;
+    }
+    *ret_fd = fd;
+    return BERTH_OK;
+}
+
+static enum berth_code open_files(struct supervisor *s, struct berth_error *err)
+{
+    struct supervisor_env *env = &s->env;
+
+    env->dir_fd = io_open_dir(s->store.sandboxes_fd, s->record.id);
+    if (env->dir_fd < 0)
+        return io_fail(err, "open the sandbox's directory");
+    env->active_fd =
+        openat(env->dir_fd, "active", O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (env->active_fd < 0)
+        return io_fail(err, "make active");
+    return listen_here(env->dir_fd, &env->listen_fd, err);
+}
+
+static enum berth_code open_cgroup(struct supervisor *s, struct berth_error *err)
+{
+    struct supervisor_env *env = &s->env;
+    char name[32];
+    struct cgroup group = {.host = &s->host, .store = name, .id = s->record.id};
+    enum berth_code code;
+
+    store_cgroup_name(&s->store, name);
+    code = cgroup_discover_self(&s->host, err);
+    if (!code)
+        code = cgroup_open(&group, &s->cgroup, err);
+    if (code)
+        return code;
+    env->box_fd = s->cgroup.box_fd;
+    env->n_v1 = s->cgroup.n_v1;
+    for (int i = 0; i < s->cgroup.n_v1; i++)
+        env->v1_procs_fd[i] = s->cgroup.v1_procs_fd[i];
+    env->memory_fd = s->cgroup.memory_fd;
+    env->memory_is_v2 = s->cgroup.memory_is_v2;
+    return BERTH_OK;
+}
+
+static uint64_t scratch_bytes(uint64_t memory, uint64_t part)
+{
+    uint64_t bytes = memory ? memory / part : TMP_BYTES_UNLIMITED;
+
+    return bytes < SCRATCH_MIN ? SCRATCH_MIN : bytes;
+}
+
+static enum berth_code start_init(struct supervisor *s, struct berth_error *err)
+{
+    struct record *record = &s->record;
+    bool online = record->network.egress == ADAPTER_OPEN;
+    BERTH_AUTO(close) int net_fd = -1;
+    char dir[STORE_PATH_MAX + ADAPTER_ID_SIZE + 16];
+    struct sandbox_plan plan = {
+        .store = s->store.path,
+        .dir = dir,
+        .layers = (const char *const *)record->layers,
+        .n_layers = record->n_layers,
+        .uid_base = s->env.uid_base,
+        .cgroup = &s->cgroup,
+        .tmp_bytes = scratch_bytes(record->resources.memory_bytes, 2),
+        .shm_bytes = scratch_bytes(record->resources.memory_bytes, 4),
+    };
+    struct net_cidr cidr;
+    struct net_pair pair;
+    enum berth_code code;
+    char link[16];
+
+    snprintf(dir, sizeof dir, "%s/sandboxes/%s", s->store.path, record->id);
+    code = net_parse_cidr(record->cidr, &cidr, err);
+    if (code)
+        return code;
+    net_pair_of(&cidr, (unsigned)record->slot, &pair);
+    store_link_name(&s->store, record->slot, link);
+    /* The namespace's address stays the same when the switch is moved later. */
+    plan.nameserver = pair.gateway_text;
+    code = net_make_ns(&net_fd, err);
+    if (!code && online)
+        code = net_link_up(link, net_fd, &pair, err);
+    if (code)
+        return code;
+    plan.net_fd = net_fd;
+    code = sandbox_start(&plan, &s->env.init_pid, &s->env.init_pidfd, err);
+    if (code)
+        return code;
+    return dns_new(s->env.loop, pair.gateway_text, DNS_PORT, record->resolvers,
+                   "/etc/resolv.conf", &s->dns, err);
+}
+
+static enum berth_code make(struct supervisor *s, const char *state_dir, const char *id,
+                            struct berth_error *err)
+{
+    enum berth_code code = store_open(state_dir, "", &s->store, err);
+    char path[64];
+
+    if (!code)
+        code = record_load(&s->store, id, &s->record, err);
+    if (code)
+        return code;
+    s->env.sandbox_id = s->record.id;
+    s->env.uid_base = STORE_UID_BASE + (unsigned)s->record.slot * STORE_UID_COUNT;
+    s->env.max_open_files = s->record.resources.max_open_files;
+    code = make_environ(s, err);
+    s->env.environ = (const char *const *)s->environ;
+    if (!code)
+        code = open_files(s, err);
+    if (!code)
+        code = open_cgroup(s, err);
+    if (!code)
+        code = berth_loop_new(&s->env.loop, err);
+    if (!code)
+        code = start_init(s, err);
+    if (code)
+        return code;
+    snprintf(path, sizeof path, "/proc/%ld/root", (long)s->env.init_pid);
+    s->env.root_fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return s->env.root_fd < 0 ? io_fail(err, "open the sandbox's root") : BERTH_OK;
+}
+
+/* False: whoever started us is gone, so nobody would know of this sandbox. */
+static bool report(struct supervisor *s, enum berth_code code, const struct berth_error *err)
+{
+    BERTH_AUTO(json_decref) json_t *json = message_result(code, err);
+    BERTH_AUTO(free) char *text = NULL;
+    bool sent;
+
+    if (json && !code)
+        (void)json_object_set_new(json, "init_pid", json_integer(s->env.init_pid));
+    text = json ? berth_json_format(json) : NULL;
+    sent = text && write(STATUS_FD, text, strlen(text)) == (ssize_t)strlen(text);
+    close(STATUS_FD);
+    return sent;
+}
+
+/* Whatever is left of the box dies with us. */
+static void kill_box(const struct supervisor *s)
+{
+    if (s->env.box_fd > 0)
+        (void)io_write(s->env.box_fd, "cgroup.kill", "1");
+    if (s->env.init_pid > 0) {
+        kill(s->env.init_pid, SIGKILL);
+        while (waitpid(s->env.init_pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static struct supervisor s = {.cgroup = {.sup_fd = -1, .box_fd = -1, .memory_fd = -1}};
+    struct berth_error err = {0};
+    enum berth_code code;
+
+    if (argc != 3) {
+        fprintf(stderr,
+                "usage: berth-local-supervisor STATE_DIR SANDBOX_ID (by the spawner)\n");
+        return 2;
+    }
+    signal(SIGPIPE, SIG_IGN);
+    umask(077);
+    fcntl(STATUS_FD, F_SETFD, FD_CLOEXEC);
+    fcntl(SLOT_FD, F_SETFD, FD_CLOEXEC);
+
+    code = make(&s, argv[1], argv[2], &err);
+    if (!report(&s, code, &err) || code) {
+        kill_box(&s);
+        return 1;
+    }
+    code = supervisor_serve(&s.env, &err);
+    if (code)
+        fprintf(stderr, "supervisor_serve: %s: %s\n", berth_reason_name(err.reason), err.text);
+    kill_box(&s);
+    return code ? 1 : 0;
+}

@@ -1,0 +1,124 @@
+/* run.c - io_run(): a child program under a deadline, its output read line by line. */
+#include "services/adapter-local/spawner/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "common/time/time.h"
+
+enum { LINE_MAX_SIZE = 512 };
+
+struct lines {
+    io_line_fn fn;
+    void *arg;
+    char line[LINE_MAX_SIZE]; /* being collected; what is longer is cut */
+    size_t len;
+    char last[LINE_MAX_SIZE];
+    bool stopped;
+};
+
+static void take(struct lines *lines, const char *data, size_t size)
+{
+    for (size_t i = 0; i < size && !lines->stopped; i++) {
+        if (data[i] != '\n' && data[i] != '\r') {
+            if (lines->len + 1 < sizeof lines->line)
+                lines->line[lines->len++] = data[i];
+            continue;
+        }
+        if (lines->len == 0)
+            continue;
+        lines->line[lines->len] = 0;
+        lines->len = 0;
+        memcpy(lines->last, lines->line, sizeof lines->last);
+        if (lines->fn && !lines->fn(lines->arg, lines->line))
+            lines->stopped = true;
+    }
+}
+
+static int start(const char *const *argv, char *const *env, int out_fd, pid_t *ret_pid)
+{
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attr;
+    sigset_t none, all;
+    int result;
+
+    sigemptyset(&none);
+    sigfillset(&all);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, out_fd, 1);
+    posix_spawn_file_actions_adddup2(&actions, out_fd, 2);
+    posix_spawnattr_init(&attr);
+    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
+                                        POSIX_SPAWN_SETSIGDEF);
+    posix_spawnattr_setsigmask(&attr, &none);
+    posix_spawnattr_setsigdefault(&attr, &all);
+    result = posix_spawnp(ret_pid, argv[0], &actions, &attr, (char *const *)argv,
+                          env ? env : environ);
+    posix_spawnattr_destroy(&attr);
+    posix_spawn_file_actions_destroy(&actions);
+    return result;
+}
+
+enum berth_code io_run(const char *const *argv, char *const *env, int64_t deadline_ms,
+                       io_line_fn line, void *arg, struct berth_error *err)
+{
+    BERTH_AUTO(close) int read_fd = -1;
+    BERTH_AUTO(close) int pid_fd = -1;
+    struct lines lines = {.fn = line, .arg = arg};
+    bool timed_out = false, exited = false;
+    int fds[2], status = 0, result;
+    pid_t pid;
+
+    if (pipe2(fds, O_CLOEXEC) < 0)
+        return io_fail(err, "pipe");
+    read_fd = fds[0];
+    result = start(argv, env, fds[1], &pid);
+    close(fds[1]);
+    if (result) {
+        errno = result;
+        return io_fail(err, "start %s", argv[0]);
+    }
+    pid_fd = (int)syscall(SYS_pidfd_open, pid, 0);
+
+    /* The end of the program ends it, even if something it started holds the pipe. */
+    while (!exited && !lines.stopped && !timed_out) {
+        struct pollfd polls[] = {{.fd = read_fd, .events = POLLIN},
+                                 {.fd = pid_fd, .events = POLLIN}};
+        int64_t left = deadline_ms - berth_tick_ms();
+        char buf[4096];
+        ssize_t n;
+
+        if (left <= 0) {
+            timed_out = true;
+            break;
+        }
+        if (poll(polls, 2, left > 60000 ? 60000 : (int)left) < 0 && errno != EINTR)
+            break;
+        exited = polls[1].revents != 0;
+        while (poll(&polls[0], 1, 0) > 0 && (n = read(read_fd, buf, sizeof buf)) > 0)
+            take(&lines, buf, (size_t)n);
+        if (!exited && polls[0].revents & POLLHUP && !(polls[0].revents & POLLIN))
+            poll(&polls[1], 1, left > 60000 ? 60000 : (int)left);
+    }
+    if (!exited)
+        kill(-pid, SIGKILL);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    take(&lines, "\n", 1);
+    if (lines.stopped)
+        return berth_fail(err, BERTH_REASON_CANCELLED, "%s was stopped", argv[0]);
+    if (timed_out)
+        return berth_fail(err, BERTH_REASON_BACKEND_TIMEOUT, "%s took too long", argv[0]);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return BERTH_OK;
+    return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "%s failed with %s %d: %s", argv[0],
+                      WIFEXITED(status) ? "status" : "signal",
+                      WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status), lines.last);
+}
