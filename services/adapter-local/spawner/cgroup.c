@@ -283,10 +283,10 @@ enum berth_code cgroup_open(const struct cgroup *group, struct cgroup_fds *ret,
             seen = seen || strcmp(group->host->v1[k], group->host->v1[i]) == 0;
         if (seen)
             continue;
-        snprintf(path, sizeof path, "%s/%s/%s/cgroup.procs", group->host->v1[i], group->store,
+        snprintf(path, sizeof path, "%s/%s/%s/tasks", group->host->v1[i], group->store,
                  group->id);
-        fds.v1_procs_fd[fds.n_v1] = open(path, O_WRONLY | O_CLOEXEC);
-        if (fds.v1_procs_fd[fds.n_v1] < 0)
+        fds.v1_tasks_fd[fds.n_v1] = open(path, O_WRONLY | O_CLOEXEC);
+        if (fds.v1_tasks_fd[fds.n_v1] < 0)
             goto failed;
         fds.n_v1++;
     }
@@ -310,7 +310,7 @@ void cgroup_fds_close(struct cgroup_fds *fds)
         *single[i] = -1;
     }
     while (fds->n_v1 > 0)
-        close(fds->v1_procs_fd[--fds->n_v1]);
+        close(fds->v1_tasks_fd[--fds->n_v1]);
 }
 
 /* -------------------------------------------------------------- operations */

@@ -49,7 +49,7 @@ BERTH_MUST_CHECK enum berth_code cgroup_make(const struct cgroup *group,
 struct cgroup_fds {
     int sup_fd, box_fd;
     int n_v1;
-    int v1_procs_fd[CGROUP_N_CONTROLLERS]; /* cgroup.procs, for writing */
+    int v1_tasks_fd[CGROUP_N_CONTROLLERS]; /* tasks, for writing: a thread joins by "0" */
     int memory_fd;
     bool memory_is_v2;
 };

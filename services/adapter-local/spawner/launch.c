@@ -199,6 +199,22 @@ static void enter_sandbox(const struct launch *launch, int status_fd)
     _exit(0);
 }
 
+struct helper {
+    const struct launch *launch;
+    int status_fd;
+};
+
+static long clone_helper(void *arg)
+{
+    const struct helper *helper = arg;
+    pid_t pid =
+        clone_raw(CLONE_CLEAR_SIGHAND | CLONE_INTO_CGROUP, SIGCHLD, helper->launch->tree->fd);
+
+    if (pid == 0)
+        enter_sandbox(helper->launch, helper->status_fd);
+    return pid;
+}
+
 int launch(const struct launch *launch, int *ret_status_fd, pid_t *ret_helper)
 {
     int status[2];
@@ -206,9 +222,8 @@ int launch(const struct launch *launch, int *ret_status_fd, pid_t *ret_helper)
 
     if (pipe2(status, O_CLOEXEC) < 0)
         return errno;
-    helper = clone_raw(CLONE_CLEAR_SIGHAND | CLONE_INTO_CGROUP, SIGCHLD, launch->tree->fd);
-    if (helper == 0)
-        enter_sandbox(launch, status[1]);
+    helper = (pid_t)supervisor_in_box(launch->env, clone_helper,
+                                      &(struct helper){launch, status[1]});
     if (helper < 0) {
         int why = errno;
 

@@ -18,6 +18,7 @@
 #include "services/adapter-local/spawner/cgroup.h"
 #include "services/adapter-local/spawner/dns.h"
 #include "services/adapter-local/spawner/io.h"
+#include "services/adapter-local/spawner/launcher.h"
 #include "services/adapter-local/spawner/message.h"
 #include "services/adapter-local/spawner/net.h"
 #include "services/adapter-local/spawner/sandbox.h"
@@ -101,12 +102,11 @@ static enum berth_code open_cgroup(struct supervisor *s, struct berth_error *err
     if (code)
         return code;
     env->box_fd = s->cgroup.box_fd;
-    env->n_v1 = s->cgroup.n_v1;
-    for (int i = 0; i < s->cgroup.n_v1; i++)
-        env->v1_procs_fd[i] = s->cgroup.v1_procs_fd[i];
     env->memory_fd = s->cgroup.memory_fd;
     env->memory_is_v2 = s->cgroup.memory_is_v2;
-    return BERTH_OK;
+    return s->cgroup.n_v1 ? launcher_new(s->cgroup.v1_tasks_fd, (size_t)s->cgroup.n_v1,
+                                         &env->launcher, err)
+                          : BERTH_OK;
 }
 
 static uint64_t scratch_bytes(uint64_t memory, uint64_t part)
@@ -128,7 +128,8 @@ static enum berth_code start_init(struct supervisor *s, struct berth_error *err)
         .layers = (const char *const *)record->layers,
         .n_layers = record->n_layers,
         .uid_base = s->env.uid_base,
-        .cgroup = &s->cgroup,
+        .box_fd = s->cgroup.box_fd,
+        .launcher = s->env.launcher,
         .tmp_bytes = scratch_bytes(record->resources.memory_bytes, 2),
         .shm_bytes = scratch_bytes(record->resources.memory_bytes, 4),
     };

@@ -124,7 +124,7 @@ static enum berth_code try_sandbox(struct probe *p, struct berth_error *err)
         .n_layers = 1,
         .uid_base = STORE_UID_BASE + (unsigned)p->slot * STORE_UID_COUNT,
         .net_fd = p->net_fd,
-        .cgroup = &p->cgroup,
+        .box_fd = p->cgroup.box_fd,
         .nameserver = "",
         .tmp_bytes = 1 << 20,
         .shm_bytes = 1 << 20,

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <linux/capability.h>
 #include <linux/openat2.h>
 #include <linux/sched.h>
@@ -390,7 +389,9 @@ static void enter_user_ns(const struct build *b)
 {
     if (setns(b->user_fd, CLONE_NEWUSER) < 0)
         give_up(b, "enter the user namespace");
-    if (setgroups(0, NULL) < 0 || setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0)
+    /* Raw: glibc's would look for the threads our parent had. */
+    if (syscall(SYS_setgroups, 0, NULL) < 0 || syscall(SYS_setresgid, 0, 0, 0) < 0 ||
+        syscall(SYS_setresuid, 0, 0, 0) < 0)
         give_up(b, "become root of the user namespace");
     /* The kernel takes this limit for the namespace of whoever opens the file. */
     if (io_write(b->proc_fd, "sys/user/max_user_namespaces", "0") < 0)
@@ -422,9 +423,6 @@ static _Noreturn void run_init(struct build *b)
 
     umask(0);
     setsid();
-    for (int i = 0; i < plan->cgroup->n_v1; i++)
-        if (write(plan->cgroup->v1_procs_fd[i], "0", 1) < 0)
-            give_up(b, "enter a cgroup");
     if (setns(plan->net_fd, CLONE_NEWNET) < 0)
         give_up(b, "enter the network namespace");
 
@@ -467,15 +465,39 @@ static enum berth_code await_init(int report_fd, struct berth_error *err)
     return io_fail(err, "%s", report.step);
 }
 
+struct start {
+    struct build *build;
+    int read_fd, pidfd;
+};
+
+static long clone_init(void *arg)
+{
+    struct start *start = arg;
+    struct clone_args args = {
+        .flags = CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_PIDFD |
+                 CLONE_INTO_CGROUP,
+        .pidfd = (uint64_t)(uintptr_t)&start->pidfd,
+        .cgroup = (uint64_t)start->build->plan->box_fd,
+        .exit_signal = SIGCHLD,
+    };
+    long pid = syscall(SYS_clone3, &args, sizeof args);
+
+    if (pid == 0) {
+        close(start->read_fd);
+        run_init(start->build);
+    }
+    return pid;
+}
+
 enum berth_code sandbox_start(const struct sandbox_plan *plan, pid_t *ret_pid, int *ret_pidfd,
                               struct berth_error *err)
 {
     BERTH_AUTO(close) int user_fd = -1;
     BERTH_AUTO(close) int read_fd = -1;
     struct build build = {.plan = plan, .root_fd = -1, .dev_fd = -1, .proc_fd = -1};
-    struct clone_args args = {0};
-    int fds[2], pidfd = -1;
+    struct start start = {.build = &build, .pidfd = -1};
     enum berth_code code;
+    int fds[2];
     long pid;
 
     code = sandbox_user_ns(plan->uid_base, &user_fd, err);
@@ -483,34 +505,27 @@ enum berth_code sandbox_start(const struct sandbox_plan *plan, pid_t *ret_pid, i
         return code;
     if (pipe2(fds, O_CLOEXEC) < 0)
         return io_fail(err, "pipe");
-    read_fd = fds[0];
+    start.read_fd = read_fd = fds[0];
     build.user_fd = user_fd;
     build.report_fd = fds[1];
-
-    args.flags = CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_PIDFD |
-                 CLONE_INTO_CGROUP;
-    args.pidfd = (uint64_t)(uintptr_t)&pidfd;
-    args.cgroup = (uint64_t)plan->cgroup->box_fd;
-    args.exit_signal = SIGCHLD;
-    pid = syscall(SYS_clone3, &args, sizeof args);
-    if (pid == 0) {
-        close(read_fd);
-        run_init(&build);
-    }
-    close(fds[1]);
+    pid =
+        plan->launcher ? launcher_run(plan->launcher, clone_init, &start) : clone_init(&start);
     if (pid < 0)
-        return io_fail(err, "clone init");
+        code = io_fail(err, "clone init");
+    close(fds[1]);
+    if (code)
+        return code;
 
     code = await_init(read_fd, err);
     if (code) {
         kill((pid_t)pid, SIGKILL);
         while (waitpid((pid_t)pid, NULL, 0) < 0 && errno == EINTR)
             ;
-        close(pidfd);
+        close(start.pidfd);
         return code;
     }
     *ret_pid = (pid_t)pid;
-    *ret_pidfd = pidfd;
+    *ret_pidfd = start.pidfd;
     return BERTH_OK;
 }
 

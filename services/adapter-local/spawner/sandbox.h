@@ -5,7 +5,7 @@
 #include <sys/types.h>
 
 #include "common/errors/errors.h"
-#include "services/adapter-local/spawner/cgroup.h"
+#include "services/adapter-local/spawner/launcher.h"
 
 /* All borrowed for the length of the call. */
 struct sandbox_plan {
@@ -15,17 +15,18 @@ struct sandbox_plan {
     const char *const *layers; /* top first */
     size_t n_layers;
     unsigned uid_base;
-    int net_fd; /* the sandbox's network namespace */
-    const struct cgroup_fds *cgroup;
-    const char *nameserver; /* for /etc/resolv.conf; "" = no names */
+    int net_fd;                /* the sandbox's network namespace */
+    int box_fd;                /* the cgroup init starts in */
+    struct launcher *launcher; /* forks init into the v1 groups; NULL: not needed */
+    const char *nameserver;    /* for /etc/resolv.conf; "" = no names */
     uint64_t tmp_bytes, shm_bytes;
 };
 
 /**
  * sandbox_start() - build the root file system, start init in it
  *
- * The caller must be single-threaded, root on the host. The new init is its child and is killed
- * when the caller's thread ends. Init is pid 1 of its own pid, mount, ipc, uts and user
+ * The caller is root on the host. The new init is its child and is killed when the thread that
+ * forked it ends. Init is pid 1 of its own pid, mount, ipc, uts and user
  * namespaces, in plan->net_fd's network and in the box cgroup; it only reaps.
  *
  * Errors: DISK_FULL, OUT_OF_MEMORY, BACKEND_CAPACITY, INTERNAL_BUG; the text names the step.

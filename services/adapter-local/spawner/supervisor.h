@@ -34,10 +34,12 @@ struct supervisor_env {
 
     /* Cgroups. box_fd is the sandbox's directory in the unified hierarchy: init is in it,
      * commands go into children made below it (clone3 CLONE_INTO_CGROUP); cgroup.freeze on it
-     * pauses the sandbox (cgroup.freeze or cgroup.events say so), cgroup.kill kills it. Pure
-     * v2: limits hang on box_fd, n_v1 is 0. Hybrid: a new process must write "0" to each of
-     * v1_procs_fd (cgroup.procs of memory, pids, cpu), or the limits do not count for it. */
+     * pauses the sandbox (cgroup.freeze or cgroup.events say so), cgroup.kill kills it.
+     * Limits hang on box_fd where memory, pids and cpu are unified controllers. Where they are
+     * not, processes must be in v1 groups, too: what supervisor_in_box() forks is. */
     int box_fd;
+    struct launcher *launcher; /* NULL: nothing to join */
+    /* Groups a new process must still write "0" to; none under berth-local-supervisor. */
     int n_v1;
     int v1_procs_fd[SUPERVISOR_MAX_V1];
     /* Directory that counts kills for lack of memory: memory.events "oom_kill N" (v2) or
@@ -60,6 +62,12 @@ struct supervisor_env {
  */
 BERTH_MUST_CHECK enum berth_code supervisor_serve(const struct supervisor_env *env,
                                                   struct berth_error *err);
+
+/* Run fn(arg), which forks, on the thread that is in the sandbox's v1 groups (launcher.h), and
+ * return what it returns; errno is carried over. The child is a copy of that thread, in a
+ * process that had several: raw system calls for set*id. Children are this process's as any
+ * others. */
+long supervisor_in_box(const struct supervisor_env *env, long (*fn)(void *arg), void *arg);
 
 /* For a command's child process, inside the sandbox, after setns() and the set*id() calls of a
  * root command or before those of a user's: bounding set cut to what a container may keep,
