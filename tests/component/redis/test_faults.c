@@ -334,7 +334,7 @@ START_TEST(berth_cas_run__durable__waits_for_replica)
     const char *extra[] = {"--replicaof", "127.0.0.1", port, "--repl-diskless-sync-delay",
                            "0",           NULL};
     const struct redis_server_options options = {.extra = extra};
-    const struct berth_redis_options waits = {.wait_replicas = 1};
+    const struct berth_redis_options waits = {.wait_replicas = 1, .command_timeout_ms = 3000};
     BERTH_AUTO(berth_redis_free)
     struct berth_redis *client = redis_server_client(&server, &waits);
     int64_t until_tick = berth_tick_ms() + DEADLINE_MS, in_sync = 0;
