@@ -1,0 +1,371 @@
+/* config_rpc.c - ConfigService: make, show and list configs, and what their backends can do. */
+#include <stdio.h>
+
+#include "common/fields/fields.h"
+#include "common/ids/ids.h"
+#include "common/time/time.h"
+#include "services/controlplane/backend.h"
+#include "services/controlplane/binding.h"
+#include "services/controlplane/checks.h"
+#include "services/controlplane/config_check.h"
+#include "services/controlplane/config_ops.h"
+#include "services/controlplane/config_store.h"
+#include "services/controlplane/messages.h"
+#include "services/controlplane/names.h"
+#include "services/controlplane/policy.h"
+
+typedef Berth__Control__V1__CreateConfigRequest CreateConfigRequest;
+typedef Berth__Control__V1__CreateConfigResponse CreateConfigResponse;
+typedef Berth__Control__V1__GetCapabilitiesRequest GetCapabilitiesRequest;
+typedef Berth__Control__V1__GetCapabilitiesResponse GetCapabilitiesResponse;
+typedef Berth__Control__V1__GetConfigRequest GetConfigRequest;
+typedef Berth__Control__V1__GetConfigResponse GetConfigResponse;
+typedef Berth__Control__V1__ListConfigsRequest ListConfigsRequest;
+typedef Berth__Control__V1__ListConfigsResponse ListConfigsResponse;
+typedef Berth__Control__V1__SandboxConfig SandboxConfig;
+
+#define REQUEST_ID_KEPT_MS ((int64_t)24 * 60 * 60 * 1000)
+
+static enum berth_code no_memory(struct berth_error *err)
+{
+    return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+}
+
+/* ------------------------------------------------------------- CreateConfig */
+
+/* What a client may say, without its secrets, with an id, and nothing left open. */
+static enum berth_code clean(const SandboxConfig *from, SandboxConfig **ret,
+                             struct berth_error *err)
+{
+    SandboxConfig *out = cp_message_new(&berth__control__v1__sandbox_config__descriptor);
+    char id[CP_CONFIG_ID_SIZE];
+    unsigned changes;
+    enum berth_code code;
+
+    if (!out)
+        return no_memory(err);
+    if (!cp_config_slug(id, from->name) && !*from->config_id) {
+        cp_message_free(out);
+        return berth_fail_field(err, "config.name",
+                                "must hold a letter or digit of ASCII, or "
+                                "config_id must be given");
+    }
+    if (!cp_set_string(&out->config_id, *from->config_id ? from->config_id : id) ||
+        !cp_set_string(&out->tenant_id, from->tenant_id) ||
+        !cp_set_string(&out->backend, from->backend)) {
+        cp_message_free(out);
+        return no_memory(err);
+    }
+    code = cp_config_apply(out, from, NULL, &changes, err);
+    if (!code && !cp_config_defaults(out))
+        code = no_memory(err);
+    if (code)
+        cp_message_free(out);
+    else
+        *ret = out;
+    return code;
+}
+
+static void digest_of(const SandboxConfig *config, char ret[65])
+{
+    size_t size = protobuf_c_message_get_packed_size(&config->base);
+    BERTH_AUTO(free) uint8_t *data = malloc(size + 1);
+    uint8_t digest[32];
+
+    ret[0] = 0;
+    if (!data)
+        return;
+    protobuf_c_message_pack(&config->base, data);
+    berth_sha256_once(data, size, digest);
+    berth_hex(ret, digest, sizeof digest);
+}
+
+/* There is one with this id: the same request again gets it, another one is refused. */
+static enum berth_code judge_existing(const struct cp_config *there, const char *request_id,
+                                      const char *digest, struct berth_error *err)
+{
+    int64_t create_ms = cp_timestamp_ms(there->settings->create_time, 0);
+
+    if (!*request_id || strcmp(there->create_request_id, request_id) != 0 ||
+        berth_now_ms() - create_ms > REQUEST_ID_KEPT_MS)
+        return berth_fail(err, BERTH_REASON_CONFIG_EXISTS, "config '%s' exists",
+                          there->config_id);
+    if (strcmp(there->create_digest, digest) != 0)
+        return berth_fail(err, BERTH_REASON_REQUEST_ID_REUSED, NULL);
+    return BERTH_OK;
+}
+
+static enum berth_code make(struct cp *cp, struct berth_call *call,
+                            const CreateConfigRequest *req, const struct cp_config_read *read,
+                            struct cp_config *made, struct berth_error *err)
+{
+    SandboxConfig *settings = made->settings;
+    enum berth_code code;
+
+    (void)read;
+    snprintf(made->tenant_id, sizeof made->tenant_id, "%s", settings->tenant_id);
+    snprintf(made->config_id, sizeof made->config_id, "%s", settings->config_id);
+    snprintf(made->create_request_id, sizeof made->create_request_id, "%s", req->request_id);
+    code = cp_config_connect(cp, made, req->config->credentials, berth_call_traceparent(call),
+                             err);
+    if (!code)
+        code = cp_config_capable(made, err);
+    if (!code && !cp_config_stamp(settings, true))
+        code = no_memory(err);
+    return code;
+}
+
+static enum berth_code create(struct cp *cp, struct berth_call *call,
+                              const CreateConfigRequest *req, struct cp_config *made,
+                              struct cp_config **ret, struct berth_error *err)
+{
+    for (int i = 0; i < CP_CAS_TRIES; i++) {
+        struct cp_config_read read = {0};
+        bool applied = false;
+        enum berth_code code = cp_config_read(cp, made->settings->tenant_id,
+                                              made->settings->config_id, &read, err);
+
+        if (!code && read.config) {
+            code = judge_existing(read.config, req->request_id, made->create_digest, err);
+            if (!code)
+                *ret = cp_config_ref(read.config);
+            cp_config_read_deinit(&read);
+            return code;
+        }
+        if (!code && !made->info)
+            code = make(cp, call, req, &read, made, err);
+        if (!code)
+            code = cp_config_store(cp, &read, made, "active", "created", &applied, err);
+        cp_config_read_deinit(&read);
+        if (code || applied) {
+            if (!code)
+                *ret = cp_config_ref(made);
+            return code;
+        }
+    }
+    return berth_fail(err, BERTH_REASON_CONFLICT, NULL);
+}
+
+/* Inside the backend's bulkhead: it asks the adapter. */
+CP_HANDLER(create_config_job)
+{
+    const CreateConfigRequest *req = (const CreateConfigRequest *)message;
+    BERTH_AUTO(cp_config_unref) struct cp_config *made = NULL, *stored = NULL;
+    CreateConfigResponse *out;
+    enum berth_code code;
+
+    made = calloc(1, sizeof *made);
+    if (!made)
+        return no_memory(err);
+    made->refs = 1;
+    code = clean(req->config, &made->settings, err);
+    if (code)
+        return code;
+    digest_of(made->settings, made->create_digest);
+    code = create(service, call, req, made, &stored, err);
+    if (code)
+        return code;
+    out = cp_message_new(&berth__control__v1__create_config_response__descriptor);
+    if (!out || !(out->config = cp_config_show(stored))) {
+        cp_message_free(out);
+        return no_memory(err);
+    }
+    *ret_resp = &out->base;
+    return BERTH_OK;
+}
+
+CP_HANDLER(create_config)
+{
+    struct cp *cp = service;
+    const CreateConfigRequest *req = (const CreateConfigRequest *)message;
+    const struct cp_adapter *adapter;
+    enum berth_code code = cp_check_config(req->config, false, err);
+
+    (void)ret_resp;
+    if (!code)
+        code = berth_check_text("request_id", req->request_id, 0, CP_REQUEST_ID_MAX, err);
+    if (!code)
+        code = cp_adapter_find(cp, req->config->backend, &adapter, err);
+    if (!code)
+        code = cp_enter_tenant(cp, req->config->tenant_id, false, err);
+    if (code)
+        return code;
+    return cp_defer(cp, call, message, req->config->backend, req->config->api_url,
+                    create_config_job, err);
+}
+
+/* ------------------------------------------------------ GetConfig, ListConfigs */
+
+CP_HANDLER(get_config)
+{
+    struct cp *cp = service;
+    const GetConfigRequest *req = (const GetConfigRequest *)message;
+    struct cp_config_read read = {0};
+    GetConfigResponse *out;
+    enum berth_code code = cp_check_config_ref(req->tenant_id, req->config_id, err);
+
+    (void)call;
+    if (!code)
+        code = cp_enter_tenant(cp, req->tenant_id, false, err);
+    if (!code)
+        code = cp_config_must_read(cp, req->tenant_id, req->config_id, &read, err);
+    if (code)
+        return code;
+    out = cp_message_new(&berth__control__v1__get_config_response__descriptor);
+    if (!out || !(out->config = cp_config_show(read.config))) {
+        cp_message_free(out);
+        code = no_memory(err);
+    } else {
+        *ret_resp = &out->base;
+    }
+    cp_config_read_deinit(&read);
+    return code;
+}
+
+static enum berth_code add_shown(struct cp *cp, const char *tenant, const char *config_id,
+                                 ListConfigsResponse *out, struct berth_error *err)
+{
+    struct cp_config_read read = {0};
+    enum berth_code code = cp_config_read(cp, tenant, config_id, &read, err);
+
+    if (!code && read.config &&
+        !cp_add_message(&out->n_configs, &out->configs, cp_config_show(read.config)))
+        code = no_memory(err);
+    cp_config_read_deinit(&read);
+    return code;
+}
+
+CP_HANDLER(list_configs)
+{
+    struct cp *cp = service;
+    const ListConfigsRequest *req = (const ListConfigsRequest *)message;
+    BERTH_AUTO(berth_reply_free) struct berth_reply *ids = NULL;
+    ListConfigsResponse *out;
+    const char *after;
+    uint32_t size = 0;
+    enum berth_code code = berth_check_id("tenant_id", req->tenant_id, err);
+
+    (void)call;
+    if (!code)
+        code = cp_check_page(req->page, &size, &after, err);
+    if (!code)
+        code = cp_enter_tenant(cp, req->tenant_id, false, err);
+    if (!code)
+        code = cp_config_ids(cp, req->tenant_id, after, size, &ids, err);
+    if (code)
+        return code;
+    out = cp_message_new(&berth__control__v1__list_configs_response__descriptor);
+    if (!out)
+        return no_memory(err);
+    for (size_t i = 0; !code && i < ids->n_items; i++)
+        code = add_shown(cp, req->tenant_id, ids->items[i]->string, out, err);
+    if (!code && ids->n_items == size &&
+        !cp_set_string(&out->next_page_token, ids->items[size - 1]->string))
+        code = no_memory(err);
+    if (code)
+        cp_message_free(out);
+    else
+        *ret_resp = &out->base;
+    return code;
+}
+
+/* ---------------------------------------------------------- GetCapabilities */
+
+static bool add_features(const Berth__Common__V1__Capabilities *caps,
+                         GetCapabilitiesResponse *out)
+{
+    const struct {
+        bool there;
+        const char *name;
+    } features[] = {
+        {caps->commands, "commands"},
+        {caps->files, "files"},
+        {caps->terminal, "terminal"},
+        {caps->watch, "watch"},
+        {caps->pause && caps->pause->supported, "pause"},
+        {caps->snapshots && caps->snapshots->supported, "snapshots"},
+        {caps->templates_build, "templates"},
+        {caps->volumes, "volumes"},
+    };
+
+    for (size_t i = 0; i < BERTH_COUNT(features); i++)
+        if (features[i].there &&
+            !cp_add_string(&out->n_features, &out->features, features[i].name))
+            return false;
+    return true;
+}
+
+static enum berth_code config_of(struct cp *cp, const GetCapabilitiesRequest *req,
+                                 struct cp_config **ret, struct berth_error *err)
+{
+    Berth__Common__V1__SessionRef ref = BERTH__COMMON__V1__SESSION_REF__INIT;
+    Berth__Binding__V1__GetBindingResponse *got = NULL;
+    enum berth_code code;
+
+    if (req->of_case == BERTH__CONTROL__V1__GET_CAPABILITIES_REQUEST__OF_CONFIG_ID)
+        return cp_cache_config(cp->cache, req->tenant_id, req->config_id, ret, err);
+    ref.tenant_id = req->tenant_id;
+    ref.session_id = req->session_id;
+    code = cp_binding_get(cp, &ref, &got, err);
+    if (!code)
+        code = cp_session_config(cp, got->session, ret, err);
+    if (!code && !*ret)
+        code = berth_fail(err, BERTH_REASON_SESSION_NOT_FOUND, NULL);
+    cp_message_free(got);
+    return code;
+}
+
+static enum berth_code check_capabilities(const GetCapabilitiesRequest *req,
+                                          struct berth_error *err)
+{
+    enum berth_code code = berth_check_id("tenant_id", req->tenant_id, err);
+
+    if (code)
+        return code;
+    switch (req->of_case) {
+    case BERTH__CONTROL__V1__GET_CAPABILITIES_REQUEST__OF_CONFIG_ID:
+        return berth_check_id("config_id", req->config_id, err);
+    case BERTH__CONTROL__V1__GET_CAPABILITIES_REQUEST__OF_SESSION_ID:
+        return berth_check_id("session_id", req->session_id, err);
+    default:
+        return berth_fail_field(err, "config_id", "must be given, or a session_id");
+    }
+}
+
+CP_HANDLER(get_capabilities)
+{
+    struct cp *cp = service;
+    const GetCapabilitiesRequest *req = (const GetCapabilitiesRequest *)message;
+    BERTH_AUTO(cp_config_unref) struct cp_config *config = NULL;
+    GetCapabilitiesResponse *out;
+    enum berth_code code = check_capabilities(req, err);
+
+    (void)call;
+    if (!code)
+        code = cp_enter_tenant(cp, req->tenant_id, false, err);
+    if (!code)
+        code = config_of(cp, req, &config, err);
+    if (code)
+        return code;
+    out = cp_message_new(&berth__control__v1__get_capabilities_response__descriptor);
+    if (!out || !cp_set_string(&out->backend, config->target->backend) ||
+        !(out->capabilities = cp_message_copy(config->info->capabilities)) ||
+        !add_features(config->info->capabilities, out)) {
+        cp_message_free(out);
+        return no_memory(err);
+    }
+    *ret_resp = &out->base;
+    return BERTH_OK;
+}
+
+const struct berth_method cp_config_methods[] = {
+    {"/berth.control.v1.ConfigService/CreateConfig",
+     &berth__control__v1__create_config_request__descriptor, .unary = create_config},
+    {"/berth.control.v1.ConfigService/GetConfig",
+     &berth__control__v1__get_config_request__descriptor, .unary = get_config},
+    {"/berth.control.v1.ConfigService/ListConfigs",
+     &berth__control__v1__list_configs_request__descriptor, .unary = list_configs},
+    {"/berth.control.v1.ConfigService/GetCapabilities",
+     &berth__control__v1__get_capabilities_request__descriptor, .unary = get_capabilities},
+};
+const size_t cp_n_config_methods = BERTH_COUNT(cp_config_methods);

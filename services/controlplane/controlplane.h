@@ -1,0 +1,77 @@
+/* controlplane.h - what every part of the control plane shares. */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "berth/common/v1/common.pb-c.h"
+#include "common/crypto/crypto.h"
+#include "common/errors/errors.h"
+#include "common/redis/redis.h"
+#include "common/rpc/rpc.h"
+#include "common/svc/svc.h"
+#include "services/controlplane/bulkhead.h"
+#include "services/controlplane/cache.h"
+#include "services/controlplane/locks.h"
+#include "services/controlplane/verified.h"
+
+enum {
+    CP_BACKENDS_MAX = 4,
+    CP_CAS_TRIES = 8, /* of a record's read, decide, write */
+    CP_CALL_TIMEOUT_MS =
+        10000, /* of a call to a peer that is not a create, connect or delete */
+    CP_REQUEST_ID_MAX = 128,
+    CP_TURN_TOKEN_MAX = 256,
+};
+
+/* One adapter: a backend's name and the way to it. */
+struct cp_adapter {
+    const char *backend;
+    struct berth_channel *channel;
+};
+
+struct cp {
+    const struct berth_runtime *runtime;
+    char owner[65];             /* of the locks taken here: deployment, process */
+    int64_t verify_interval_ms; /* of configs that name none */
+    int64_t resolve_timeout_ms; /* of a resolve without a deadline */
+    struct berth_redis *redis;
+    struct berth_keyring *keyring;
+    struct berth_channel *binding;
+    struct cp_adapter adapters[CP_BACKENDS_MAX];
+    size_t n_adapters;
+    struct cp_cache *cache;
+    struct cp_bulkhead *bulkhead;
+    struct cp_locks *locks;
+    struct cp_verified *verified;
+    atomic_bool store_checked; /* the store is our deployment's */
+    atomic_int background;     /* jobs that nobody waits for */
+};
+
+/* Every handler begins with one of these: the store is ours, the tenant is there and enabled.
+ */
+BERTH_MUST_CHECK enum berth_code cp_enter(struct cp *cp, struct berth_error *err);
+BERTH_MUST_CHECK enum berth_code cp_enter_tenant(struct cp *cp, const char *tenant,
+                                                 bool even_disabled, struct berth_error *err);
+
+/* deployment.c: is the store this deployment's? With init: write it into an empty store.
+ * Errors: STORE_UNAVAILABLE; FIELD_INVALID (deployment) for another's store, an empty one, and
+ * with init for one that is not empty. */
+BERTH_MUST_CHECK enum berth_code
+cp_deployment_check(struct berth_redis *redis, const char *deployment, struct berth_error *err);
+BERTH_MUST_CHECK enum berth_code
+cp_deployment_init(struct berth_redis *redis, const char *deployment, struct berth_error *err);
+
+/* One table per file of handlers. */
+#define CP_METHODS(name)                                                                       \
+    extern const struct berth_method cp_##name##_methods[];                                    \
+    extern const size_t cp_n_##name##_methods
+CP_METHODS(config);
+CP_METHODS(config_update);
+CP_METHODS(tenant);
+CP_METHODS(session);
+CP_METHODS(session_read);
+CP_METHODS(turn);
+CP_METHODS(template);
+CP_METHODS(internal);

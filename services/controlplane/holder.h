@@ -1,0 +1,60 @@
+/* holder.h - carries out what plan.h says, under the session's lock: calls to the adapter, each
+ * with fence and not_after, and the commits between them. Blocking: inside a bulkhead job. */
+#pragma once
+
+#include "berth/binding/v1/binding.pb-c.h"
+#include "services/controlplane/controlplane.h"
+#include "services/controlplane/plan.h"
+
+/* What the session no longer has; bits. */
+enum cp_lost { CP_LOST_MEMORY = 1, CP_LOST_WORKSPACE = 2, CP_LOST_PACKAGES = 4 };
+
+enum cp_outcome {
+    CP_USED,
+    CP_RESUMED,
+    CP_CREATED,
+    CP_ADOPTED,
+    CP_REBUILT,
+    CP_REPLACED,
+    CP_PAUSED,
+    CP_DELETED,
+    CP_NOTHING_BOUND,
+};
+
+struct cp_holder {
+    /* Borrowed for the length of the run. */
+    struct cp *cp;
+    const struct cp_config *config;
+    struct cp_lock *lock;
+    const Berth__Binding__V1__AcquireResponse *grant;
+    const char *traceparent;
+    const char *turn_token;        /* "" : none */
+    const char *failed_sandbox_id; /* "" : none */
+    enum plan_want want;
+
+    /* Results. */
+    enum cp_outcome outcome;
+    unsigned lost;                      /* enum cp_lost */
+    Berth__Binding__V1__Binding *bound; /* owned; what is bound now, or NULL */
+
+    /* Of the run. */
+    struct plan_state plan;
+    bool create_sent;         /* and not refused: it may take effect */
+    bool released;            /* the lock was given back by a commit */
+    bool more_found;          /* more sandboxes than candidates have room for */
+    bool was_gone;            /* what was bound when the lock was granted is gone */
+    unsigned n_exists;        /* SANDBOX_EXISTS so far */
+    enum berth_reason doomed; /* answer this once everything condemned is gone */
+};
+
+/* Do what the grant asks for. The lock is given back in binding (in the background after a
+ * failure), not dropped.
+ * Errors: LOCK_LOST and CONFLICT: acquire again; everything else is the answer. */
+BERTH_MUST_CHECK enum berth_code cp_holder_run(struct cp_holder *holder,
+                                               struct berth_error *err);
+void cp_holder_deinit(struct cp_holder *holder);
+
+/* Give the lock back in the background. never_sent: the create intent of this grant may go,
+ * too. */
+void cp_release(struct cp *cp, const Berth__Common__V1__SessionRef *ref,
+                const Berth__Binding__V1__Lock *lock, bool never_sent);

@@ -1,0 +1,640 @@
+#include "services/controlplane/holder_steps.h"
+
+#include <stdio.h>
+
+#include "common/time/time.h"
+#include "services/controlplane/backend.h"
+#include "services/controlplane/messages.h"
+#include "services/controlplane/names.h"
+#include "services/controlplane/policy.h"
+#include "services/controlplane/present.h"
+
+typedef Berth__Backend__V1__ConnectSandboxRequest ConnectSandboxRequest;
+typedef Berth__Backend__V1__ConnectSandboxResponse ConnectSandboxResponse;
+typedef Berth__Backend__V1__CreateSandboxRequest CreateSandboxRequest;
+typedef Berth__Backend__V1__CreateSandboxResponse CreateSandboxResponse;
+typedef Berth__Backend__V1__DeleteSandboxRequest DeleteSandboxRequest;
+typedef Berth__Backend__V1__GetSandboxRequest GetSandboxRequest;
+typedef Berth__Backend__V1__GetSandboxResponse GetSandboxResponse;
+typedef Berth__Backend__V1__PauseSandboxRequest PauseSandboxRequest;
+typedef Berth__Binding__V1__Binding Binding;
+typedef Berth__Binding__V1__CommitRequest CommitRequest;
+typedef Berth__Binding__V1__CommitResponse CommitResponse;
+typedef Berth__Binding__V1__Intent Intent;
+typedef Berth__Common__V1__DataPlaneEndpoint DataPlaneEndpoint;
+typedef Berth__Common__V1__Sandbox Sandbox;
+
+#define BACKEND "/berth.backend.v1.BackendService/"
+
+enum {
+    CALL_MAX_MS = 120000, /* of a call that changes something; the lock ends earlier */
+    CALL_MIN_MS = 500,    /* less of the lock left: not sent any more */
+    EXISTS_MAX = 3,
+    SANDBOX_ID_MAX = PLAN_ID_SIZE - 1,
+};
+
+/* ------------------------------------------------------------------- commits */
+
+static enum berth_code commit(struct cp_holder *h, CommitRequest *req, bool keep_lock,
+                              Binding **ret_bound, struct berth_error *err)
+{
+    struct berth_call_options options = {.timeout_ms = CP_CALL_TIMEOUT_MS, .idempotent = true};
+    ProtobufCMessage *message;
+    CommitResponse *resp;
+    enum berth_code code;
+
+    req->session = (Berth__Common__V1__SessionRef *)cp_lock_ref(h->lock);
+    req->lock = (Berth__Binding__V1__Lock *)cp_lock_grant(h->lock);
+    req->keep_lock = keep_lock;
+    code = berth_channel_call(h->cp->binding, "/berth.binding.v1.BindingService/Commit",
+                              &req->base, &berth__binding__v1__commit_response__descriptor,
+                              &options, &message, err);
+    if (code)
+        return code;
+    if (!keep_lock)
+        h->released = true;
+    resp = (CommitResponse *)message;
+    if (ret_bound)
+        *ret_bound = BERTH_STEAL(resp->binding);
+    cp_message_free(resp);
+    return BERTH_OK;
+}
+
+static enum berth_code commit_intent(struct cp_holder *h, const struct plan_intent *intent,
+                                     Berth__Binding__V1__IntentKind kind,
+                                     struct berth_error *err)
+{
+    CommitRequest req = BERTH__BINDING__V1__COMMIT_REQUEST__INIT;
+    Intent wire = BERTH__BINDING__V1__INTENT__INIT;
+    Google__Protobuf__Timestamp not_after = GOOGLE__PROTOBUF__TIMESTAMP__INIT;
+    enum berth_code code;
+
+    not_after.seconds = intent->not_after_ms / 1000;
+    not_after.nanos = (int32_t)(intent->not_after_ms % 1000 * 1000000);
+    wire.kind = kind;
+    wire.attempt = (ProtobufCBinaryData){PLAN_ATTEMPT_SIZE, (uint8_t *)intent->attempt};
+    wire.sandbox_id = (char *)intent->sandbox_id;
+    wire.account = h->config->target->fingerprint;
+    wire.fence = cp_lock_grant(h->lock)->fence;
+    wire.not_after_time = &not_after;
+    req.change_case = BERTH__BINDING__V1__COMMIT_REQUEST__CHANGE_INTEND;
+    req.intend = &wire;
+    code = commit(h, &req, true, NULL, err);
+    if (!code)
+        plan_note_intent(&h->plan, intent);
+    return code;
+}
+
+static struct plan_intent new_intent(struct cp_holder *h, enum plan_intent_kind kind,
+                                     const char *sandbox_id)
+{
+    struct plan_intent intent = {
+        .kind = kind,
+        .same_account = true,
+        .not_after_ms = berth_now_ms() + cp_lock_left_ms(h->lock),
+    };
+
+    memcpy(intent.attempt, h->plan.attempt, PLAN_ATTEMPT_SIZE);
+    snprintf(intent.sandbox_id, sizeof intent.sandbox_id, "%s", sandbox_id);
+    return intent;
+}
+
+enum berth_code cp_step_intend(struct cp_holder *h, enum plan_intent_kind kind,
+                               const char *sandbox_id, struct berth_error *err)
+{
+    struct plan_intent intent = new_intent(h, kind, sandbox_id);
+
+    return commit_intent(h, &intent,
+                         kind == PLAN_INTENT_CREATE
+                             ? BERTH__BINDING__V1__INTENT_KIND__INTENT_KIND_CREATE
+                             : BERTH__BINDING__V1__INTENT_KIND__INTENT_KIND_PAUSE,
+                         err);
+}
+
+enum berth_code cp_step_condemn(struct cp_holder *h, const char *sandbox_id,
+                                struct berth_error *err)
+{
+    struct plan_intent intent = new_intent(h, PLAN_INTENT_DELETE, sandbox_id);
+
+    return commit_intent(h, &intent, BERTH__BINDING__V1__INTENT_KIND__INTENT_KIND_DELETE, err);
+}
+
+enum berth_code cp_step_settle(struct cp_holder *h, const uint8_t *attempt,
+                               struct berth_error *err)
+{
+    CommitRequest req = BERTH__BINDING__V1__COMMIT_REQUEST__INIT;
+    enum berth_code code;
+
+    req.change_case = BERTH__BINDING__V1__COMMIT_REQUEST__CHANGE_SETTLED_ATTEMPT;
+    req.settled_attempt = (ProtobufCBinaryData){PLAN_ATTEMPT_SIZE, (uint8_t *)attempt};
+    code = commit(h, &req, true, NULL, err);
+    if (!code)
+        plan_note_settled(&h->plan, attempt);
+    return code;
+}
+
+enum berth_code cp_step_gone(struct cp_holder *h, const char *sandbox_id,
+                             struct berth_error *err)
+{
+    CommitRequest req = BERTH__BINDING__V1__COMMIT_REQUEST__INIT;
+    bool was_bound = h->plan.bound && strcmp(h->plan.sandbox_id, sandbox_id) == 0;
+    enum berth_code code;
+
+    req.change_case = BERTH__BINDING__V1__COMMIT_REQUEST__CHANGE_GONE_SANDBOX_ID;
+    req.gone_sandbox_id = (char *)sandbox_id;
+    code = commit(h, &req, true, NULL, err);
+    if (code)
+        return code;
+    plan_note_gone(&h->plan, sandbox_id);
+    if (was_bound)
+        h->was_gone = true;
+    if (h->plan.n_candidates == 0 && h->more_found) {
+        h->more_found = false;
+        h->plan.listed = false;
+    }
+    return BERTH_OK;
+}
+
+enum berth_code cp_step_tombstone(struct cp_holder *h, struct berth_error *err)
+{
+    CommitRequest req = BERTH__BINDING__V1__COMMIT_REQUEST__INIT;
+
+    req.change_case = BERTH__BINDING__V1__COMMIT_REQUEST__CHANGE_DELETE_SESSION;
+    req.delete_session = true;
+    return commit(h, &req, false, NULL, err);
+}
+
+/* ------------------------------------------------------------- adapter calls */
+
+/* Until when a call that changes something may take effect: well before the lock may be lost.
+ * False: it must not be sent any more. */
+static bool begin_call(struct cp_holder *h, int64_t *ret_left_ms,
+                       Google__Protobuf__Timestamp *not_after, struct berth_error *err)
+{
+    int64_t left_ms = cp_lock_left_ms(h->lock), until_ms;
+
+    if (left_ms > CALL_MAX_MS)
+        left_ms = CALL_MAX_MS;
+    if (left_ms < CALL_MIN_MS) {
+        (void)berth_fail(err, BERTH_REASON_LOCK_LOST, NULL);
+        return false;
+    }
+    until_ms = berth_now_ms() + left_ms;
+    google__protobuf__timestamp__init(not_after);
+    not_after->seconds = until_ms / 1000;
+    not_after->nanos = (int32_t)(until_ms % 1000 * 1000000);
+    *ret_left_ms = left_ms;
+    return true;
+}
+
+static enum berth_code adapter_call(struct cp_holder *h, const char *path,
+                                    const ProtobufCMessage *req,
+                                    const ProtobufCMessageDescriptor *resp_type,
+                                    int64_t timeout_ms, void *ret, struct berth_error *err)
+{
+    return cp_backend_call(h->cp, h->config->target->backend, path, req, resp_type, timeout_ms,
+                           h->traceparent, ret, err);
+}
+
+/* Is the error about the sandbox that was asked for, and says that it is gone? */
+static bool says_gone(const struct berth_error *err, const char *sandbox_id)
+{
+    return cp_is_gone(err) && (!err->sandbox_id[0] || strcmp(err->sandbox_id, sandbox_id) == 0);
+}
+
+enum berth_code cp_step_delete(struct cp_holder *h, const char *sandbox_id,
+                               struct berth_error *err)
+{
+    DeleteSandboxRequest req = BERTH__BACKEND__V1__DELETE_SANDBOX_REQUEST__INIT;
+    Google__Protobuf__Timestamp not_after;
+    struct berth_error why;
+    int64_t left_ms;
+    void *resp = NULL;
+    enum berth_code code;
+
+    if (!begin_call(h, &left_ms, &not_after, err))
+        return BERTH_ABORTED;
+    req.target = h->config->target;
+    req.sandbox_id = (char *)sandbox_id;
+    req.fence = cp_lock_grant(h->lock)->fence;
+    req.not_after_time = &not_after;
+    code = adapter_call(h, BACKEND "DeleteSandbox", &req.base,
+                        &berth__backend__v1__delete_sandbox_response__descriptor, left_ms,
+                        &resp, &why);
+    cp_message_free(resp);
+    if (code && !says_gone(&why, sandbox_id)) {
+        if (err)
+            *err = why;
+        return code;
+    }
+    return cp_step_gone(h, sandbox_id, err);
+}
+
+static enum plan_seen seen_of(const Sandbox *sandbox)
+{
+    switch (sandbox ? sandbox->state : 0) {
+    case BERTH__COMMON__V1__SANDBOX_STATE__SANDBOX_STATE_RUNNING:
+        return PLAN_SEEN_RUNNING;
+    case BERTH__COMMON__V1__SANDBOX_STATE__SANDBOX_STATE_PAUSED:
+        return PLAN_SEEN_PAUSED;
+    case BERTH__COMMON__V1__SANDBOX_STATE__SANDBOX_STATE_TRANSITIONING:
+        return PLAN_SEEN_TRANSITIONING;
+    case BERTH__COMMON__V1__SANDBOX_STATE__SANDBOX_STATE_TERMINAL:
+        return PLAN_SEEN_GONE;
+    default:
+        return PLAN_SEEN_UNKNOWN;
+    }
+}
+
+enum berth_code cp_step_get(struct cp_holder *h, struct berth_error *err)
+{
+    GetSandboxRequest req = BERTH__BACKEND__V1__GET_SANDBOX_REQUEST__INIT;
+    GetSandboxResponse *resp = NULL;
+    struct berth_error why;
+    enum berth_code code;
+
+    req.target = h->config->target;
+    req.sandbox_id = h->plan.sandbox_id;
+    code = adapter_call(h, BACKEND "GetSandbox", &req.base,
+                        &berth__backend__v1__get_sandbox_response__descriptor,
+                        CP_CALL_TIMEOUT_MS, &resp, &why);
+    if (code && !says_gone(&why, h->plan.sandbox_id)) {
+        if (err)
+            *err = why;
+        return code;
+    }
+    h->plan.seen = code ? PLAN_SEEN_GONE : seen_of(resp->sandbox);
+    cp_message_free(resp);
+    return BERTH_OK;
+}
+
+enum berth_code cp_step_list(struct cp_holder *h, struct berth_error *err)
+{
+    enum berth_code code = cp_list_candidates(h, err);
+
+    if (!code)
+        h->plan.listed = true;
+    return code;
+}
+
+/* -------------------------------------------------------- connect, adopt, bind */
+
+static enum berth_code connect_sandbox(struct cp_holder *h, const char *sandbox_id,
+                                       const Binding *known, ConnectSandboxResponse **ret,
+                                       struct berth_error *err)
+{
+    ConnectSandboxRequest req = BERTH__BACKEND__V1__CONNECT_SANDBOX_REQUEST__INIT;
+    DataPlaneEndpoint *endpoint = NULL;
+    Google__Protobuf__Timestamp not_after;
+    struct cp_policy policy = {0};
+    int64_t left_ms;
+    enum berth_code code;
+
+    if (!begin_call(h, &left_ms, &not_after, err))
+        return BERTH_ABORTED;
+    code = cp_policy_resolve(h->config->settings, h->grant->session->spec,
+                             h->config->info->capabilities, &policy, err);
+    if (!code && known)
+        code = cp_open_endpoint(h->cp, cp_lock_ref(h->lock), known, &endpoint, err);
+    if (!code) {
+        req.target = h->config->target;
+        req.sandbox_id = (char *)sandbox_id;
+        req.timeouts = policy.timeouts;
+        req.fence = cp_lock_grant(h->lock)->fence;
+        req.not_after_time = &not_after;
+        if (endpoint)
+            req.traffic_token = endpoint->traffic_token;
+        code = adapter_call(h, BACKEND "ConnectSandbox", &req.base,
+                            &berth__backend__v1__connect_sandbox_response__descriptor, left_ms,
+                            ret, err);
+    }
+    cp_message_free(endpoint);
+    cp_policy_deinit(&policy);
+    return code;
+}
+
+static bool usable(const Sandbox *sandbox, const DataPlaneEndpoint *endpoint,
+                   const char *sandbox_id)
+{
+    return sandbox && endpoint && strcmp(sandbox->sandbox_id, sandbox_id) == 0 &&
+           strlen(sandbox->sandbox_id) <= SANDBOX_ID_MAX &&
+           sandbox->state == BERTH__COMMON__V1__SANDBOX_STATE__SANDBOX_STATE_RUNNING;
+}
+
+/* What a binding says of a sandbox that answers. Borrows; sealed is owned by the caller. */
+static enum berth_code describe(struct cp_holder *h, Sandbox *sandbox,
+                                const DataPlaneEndpoint *endpoint, Binding *ret,
+                                ProtobufCBinaryData *sealed, struct berth_error *err)
+{
+    enum berth_code code = cp_seal_endpoint(h->cp, cp_lock_ref(h->lock), sandbox->sandbox_id,
+                                            endpoint, sealed, err);
+
+    if (code)
+        return code;
+    berth__binding__v1__binding__init(ret);
+    ret->backend = h->config->target->backend;
+    ret->config_id = (char *)h->config->config_id;
+    ret->sandbox_id = sandbox->sandbox_id;
+    ret->image = sandbox->image;
+    ret->create_time = sandbox->create_time;
+    ret->end_time = sandbox->end_time;
+    ret->fence = cp_lock_grant(h->lock)->fence;
+    ret->sealed_endpoint = *sealed;
+    ret->account = h->config->target->fingerprint;
+    ret->power = BERTH__BINDING__V1__POWER__POWER_RUNNING;
+    return BERTH_OK;
+}
+
+static void note_verified(struct cp_holder *h, const char *sandbox_id)
+{
+    const Berth__Common__V1__SessionRef *ref = cp_lock_ref(h->lock);
+
+    cp_verified_note(h->cp->verified, "", ref->tenant_id, ref->session_id, sandbox_id,
+                     berth_tick_ms());
+}
+
+static enum berth_code patch_running(struct cp_holder *h, ConnectSandboxResponse *resp,
+                                     struct berth_error *err)
+{
+    CommitRequest req = BERTH__BINDING__V1__COMMIT_REQUEST__INIT;
+    ProtobufCBinaryData sealed = {0};
+    Binding change;
+    enum berth_code code = describe(h, resp->sandbox, resp->endpoint, &change, &sealed, err);
+
+    if (!code) {
+        req.change_case = BERTH__BINDING__V1__COMMIT_REQUEST__CHANGE_PATCH;
+        req.patch = &change;
+        req.turn_token = (char *)h->turn_token;
+        code = commit(h, &req, false, &h->bound, err);
+    }
+    free(sealed.data);
+    return code;
+}
+
+enum berth_code cp_step_connect(struct cp_holder *h, bool *ret_done, struct berth_error *err)
+{
+    ConnectSandboxResponse *resp = NULL;
+    struct berth_error why;
+    enum berth_code code =
+        connect_sandbox(h, h->plan.sandbox_id, h->grant->binding, &resp, &why);
+
+    if (code && says_gone(&why, h->plan.sandbox_id)) {
+        h->plan.seen = PLAN_SEEN_GONE;
+        return BERTH_OK;
+    }
+    if (code) {
+        if (err)
+            *err = why;
+        return code;
+    }
+    *ret_done = true;
+    if (!usable(resp->sandbox, resp->endpoint, h->plan.sandbox_id)) {
+        code = berth_fail(err, BERTH_REASON_SANDBOX_TRANSITIONING,
+                          "it was connected and does not run");
+    } else {
+        h->outcome = resp->resumed ? CP_RESUMED : CP_USED;
+        if (resp->memory_lost)
+            h->lost |= CP_LOST_MEMORY;
+        note_verified(h, h->plan.sandbox_id);
+        code = patch_running(h, resp, err);
+    }
+    cp_message_free(resp);
+    return code;
+}
+
+static enum berth_code commit_bind(struct cp_holder *h, Binding *binding, size_t n_duplicates,
+                                   struct berth_error *err)
+{
+    CommitRequest req = BERTH__BINDING__V1__COMMIT_REQUEST__INIT;
+    Berth__Binding__V1__EventDraft draft = BERTH__BINDING__V1__EVENT_DRAFT__INIT;
+    Berth__Binding__V1__EventDraft *drafts[] = {&draft};
+    struct berth_error why;
+    enum berth_code code;
+
+    draft.kind = (char *)"DUPLICATE_FOUND";
+    req.change_case = BERTH__BINDING__V1__COMMIT_REQUEST__CHANGE_BIND;
+    req.bind = binding;
+    req.turn_token = (char *)h->turn_token;
+    req.events = drafts;
+    req.n_events = n_duplicates > 0;
+    code = commit(h, &req, false, &h->bound, &why);
+    if (code && why.reason == BERTH_REASON_SESSION_DELETED) {
+        /* Deleted meanwhile: binding has condemned it instead, and the lock is still ours. */
+        struct plan_intent intent = new_intent(h, PLAN_INTENT_DELETE, binding->sandbox_id);
+
+        plan_note_intent(&h->plan, &intent);
+        h->create_sent = false;
+        h->doomed = BERTH_REASON_SESSION_DELETED;
+        return BERTH_OK;
+    }
+    if (code && err)
+        *err = why;
+    return code;
+}
+
+static enum cp_outcome made_outcome(const struct cp_holder *h)
+{
+    if (h->plan.decision == PLAN_DO_REBUILD)
+        return CP_REBUILT;
+    return h->was_gone ? CP_REPLACED : CP_CREATED;
+}
+
+enum berth_code cp_step_adopt(struct cp_holder *h, const char *sandbox_id, bool *ret_done,
+                              struct berth_error *err)
+{
+    ConnectSandboxResponse *resp = NULL;
+    ProtobufCBinaryData sealed = {0};
+    uint8_t attempt[PLAN_ATTEMPT_SIZE];
+    struct berth_error why;
+    Binding binding;
+    enum berth_code code = connect_sandbox(h, sandbox_id, NULL, &resp, &why);
+
+    if (code && says_gone(&why, sandbox_id)) {
+        plan_note_gone(&h->plan, sandbox_id);
+        return BERTH_OK;
+    }
+    if (code) {
+        if (err)
+            *err = why;
+        return code;
+    }
+    if (!usable(resp->sandbox, resp->endpoint, sandbox_id))
+        code = berth_fail(err, BERTH_REASON_SANDBOX_TRANSITIONING,
+                          "it was connected and does not run");
+    if (!code)
+        code = describe(h, resp->sandbox, resp->endpoint, &binding, &sealed, err);
+    if (!code) {
+        binding.origin = BERTH__BINDING__V1__ORIGIN__ORIGIN_ADOPTED;
+        if (cp_tag_bytes(resp->sandbox, CP_TAG_ATTEMPT, attempt, sizeof attempt))
+            binding.attempt = (ProtobufCBinaryData){sizeof attempt, attempt};
+        if (binding.image)
+            binding.image->generation = cp_tag_number(resp->sandbox, CP_TAG_GENERATION);
+        h->outcome = CP_ADOPTED;
+        if (resp->memory_lost)
+            h->lost |= CP_LOST_MEMORY;
+        code = commit_bind(h, &binding, h->plan.n_candidates - 1, err);
+        *ret_done = !h->doomed;
+    }
+    if (!code && !h->doomed)
+        note_verified(h, sandbox_id);
+    free(sealed.data);
+    cp_message_free(resp);
+    return code;
+}
+
+/* -------------------------------------------------------------------- create */
+
+/* One with this key is there: it is found by its tags, or by its id. */
+static enum berth_code note_exists(struct cp_holder *h, const struct berth_error *why,
+                                   struct berth_error *err)
+{
+    if (++h->n_exists >= EXISTS_MAX) {
+        if (err)
+            *err = *why;
+        return why->code;
+    }
+    h->plan.must_list = true;
+    h->plan.listed = false;
+    h->plan.n_candidates = 0;
+    return BERTH_OK;
+}
+
+static enum berth_code bind_created(struct cp_holder *h, CreateSandboxRequest *req,
+                                    CreateSandboxResponse *resp, struct berth_error *err)
+{
+    ProtobufCBinaryData sealed = {0};
+    Binding binding;
+    enum berth_code code;
+
+    if (!resp->sandbox || !usable(resp->sandbox, resp->endpoint, resp->sandbox->sandbox_id) ||
+        !*resp->sandbox->sandbox_id)
+        return berth_fail(err, BERTH_REASON_SANDBOX_TRANSITIONING,
+                          "it was created and does not run");
+    code = describe(h, resp->sandbox, resp->endpoint, &binding, &sealed, err);
+    if (!code) {
+        binding.image = req->image; /* as asked for, with its generation */
+        binding.origin = BERTH__BINDING__V1__ORIGIN__ORIGIN_CREATED;
+        binding.attempt = req->attempt;
+        h->outcome = made_outcome(h);
+        if (h->outcome != CP_CREATED)
+            h->lost |= CP_LOST_MEMORY | CP_LOST_WORKSPACE | CP_LOST_PACKAGES;
+        code = commit_bind(h, &binding, 0, err);
+    }
+    if (!code && !h->doomed)
+        note_verified(h, resp->sandbox->sandbox_id);
+    free(sealed.data);
+    return code;
+}
+
+enum berth_code cp_step_create(struct cp_holder *h, bool *ret_done, struct berth_error *err)
+{
+    CreateSandboxRequest *req = NULL;
+    CreateSandboxResponse *resp = NULL;
+    Google__Protobuf__Timestamp not_after;
+    struct berth_error why;
+    int64_t left_ms;
+    enum berth_code code = cp_check_epoch(h->cp->redis, err);
+
+    if (!code)
+        code = cp_make_create(h, &req, err);
+    if (code)
+        return code;
+    if (!begin_call(h, &left_ms, &not_after, err)) {
+        cp_message_free(req);
+        return BERTH_ABORTED;
+    }
+    req->not_after_time = &not_after;
+    h->create_sent = true;
+    code = adapter_call(h, BACKEND "CreateSandbox", &req->base,
+                        &berth__backend__v1__create_sandbox_response__descriptor, left_ms,
+                        &resp, &why);
+    if (cp_is_refusal(code))
+        h->create_sent = false;
+    if (!code) {
+        code = bind_created(h, req, resp, err);
+        *ret_done = !h->doomed;
+    } else if (why.reason == BERTH_REASON_SANDBOX_EXISTS) {
+        code = note_exists(h, &why, err);
+    } else if (err) {
+        *err = why;
+    }
+    req->not_after_time = NULL; /* ours */
+    cp_message_free(req);
+    cp_message_free(resp);
+    return code;
+}
+
+/* ------------------------------------------------------------- pause and keep */
+
+enum berth_code cp_step_pause(struct cp_holder *h, bool *ret_done, struct berth_error *err)
+{
+    PauseSandboxRequest req = BERTH__BACKEND__V1__PAUSE_SANDBOX_REQUEST__INIT;
+    CommitRequest done = BERTH__BINDING__V1__COMMIT_REQUEST__INIT;
+    Binding change = BERTH__BINDING__V1__BINDING__INIT;
+    Google__Protobuf__Timestamp not_after;
+    struct berth_error why;
+    int64_t left_ms;
+    void *resp = NULL;
+    enum berth_code code;
+
+    if (!begin_call(h, &left_ms, &not_after, err))
+        return BERTH_ABORTED;
+    req.target = h->config->target;
+    req.sandbox_id = h->plan.sandbox_id;
+    req.fence = cp_lock_grant(h->lock)->fence;
+    req.not_after_time = &not_after;
+    code = adapter_call(h, BACKEND "PauseSandbox", &req.base,
+                        &berth__backend__v1__pause_sandbox_response__descriptor, left_ms, &resp,
+                        &why);
+    cp_message_free(resp);
+    if (code && says_gone(&why, h->plan.sandbox_id)) {
+        h->plan.seen = PLAN_SEEN_GONE;
+        return BERTH_OK;
+    }
+    if (code) {
+        if (err)
+            *err = why;
+        return code;
+    }
+    *ret_done = true;
+    h->outcome = CP_PAUSED;
+    change.sandbox_id = h->plan.sandbox_id;
+    change.fence = req.fence;
+    change.account = h->config->target->fingerprint;
+    change.power = BERTH__BINDING__V1__POWER__POWER_PAUSED;
+    done.change_case = BERTH__BINDING__V1__COMMIT_REQUEST__CHANGE_PATCH;
+    done.patch = &change;
+    return commit(h, &done, false, &h->bound, err);
+}
+
+/* A stale sandbox whose workspace nobody can carry over stays in use; the turn's token names
+ * it. Told once in a while, and once for each turn. */
+enum berth_code cp_step_keep(struct cp_holder *h, struct berth_error *err)
+{
+    enum { TELL_EVERY_MS = 10 * 60 * 1000 };
+    const Berth__Common__V1__SessionRef *ref = cp_lock_ref(h->lock);
+    CommitRequest req = BERTH__BINDING__V1__COMMIT_REQUEST__INIT;
+    Berth__Binding__V1__EventDraft draft = BERTH__BINDING__V1__EVENT_DRAFT__INIT;
+    Berth__Binding__V1__EventDraft *drafts[] = {&draft};
+    Binding change = BERTH__BINDING__V1__BINDING__INIT;
+    int64_t tick = berth_tick_ms();
+
+    change.sandbox_id = h->plan.sandbox_id;
+    change.fence = cp_lock_grant(h->lock)->fence;
+    change.account = h->config->target->fingerprint;
+    change.power = h->grant->binding->power;
+    draft.kind = (char *)"REBUILD_DEFERRED";
+    req.change_case = BERTH__BINDING__V1__COMMIT_REQUEST__CHANGE_PATCH;
+    req.patch = &change;
+    req.turn_token = (char *)h->turn_token;
+    req.events = drafts;
+    req.n_events =
+        *h->turn_token ||
+        !cp_verified_since(h->cp->verified, "deferred", ref->tenant_id, ref->session_id,
+                           h->plan.sandbox_id, tick - TELL_EVERY_MS);
+    if (req.n_events)
+        cp_verified_note(h->cp->verified, "deferred", ref->tenant_id, ref->session_id,
+                         h->plan.sandbox_id, tick);
+    h->outcome = CP_USED;
+    return commit(h, &req, false, &h->bound, err);
+}

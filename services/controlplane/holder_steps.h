@@ -1,0 +1,32 @@
+/* holder_steps.h - the steps of holder.c, each a call to the adapter, a commit, or both, and
+ * the note of what came of it. For holder.c only. */
+#pragma once
+
+#include "services/controlplane/holder.h"
+
+#define CP_STEP BERTH_MUST_CHECK enum berth_code
+
+CP_STEP cp_step_keep(struct cp_holder *h, struct berth_error *err);
+CP_STEP cp_step_condemn(struct cp_holder *h, const char *sandbox_id, struct berth_error *err);
+CP_STEP cp_step_delete(struct cp_holder *h, const char *sandbox_id, struct berth_error *err);
+CP_STEP cp_step_list(struct cp_holder *h, struct berth_error *err);
+CP_STEP cp_step_settle(struct cp_holder *h, const uint8_t *attempt, struct berth_error *err);
+CP_STEP cp_step_get(struct cp_holder *h, struct berth_error *err);
+CP_STEP cp_step_gone(struct cp_holder *h, const char *sandbox_id, struct berth_error *err);
+CP_STEP cp_step_connect(struct cp_holder *h, bool *ret_done, struct berth_error *err);
+CP_STEP cp_step_adopt(struct cp_holder *h, const char *sandbox_id, bool *ret_done,
+                      struct berth_error *err);
+CP_STEP cp_step_intend(struct cp_holder *h, enum plan_intent_kind kind, const char *sandbox_id,
+                       struct berth_error *err);
+CP_STEP cp_step_create(struct cp_holder *h, bool *ret_done, struct berth_error *err);
+CP_STEP cp_step_pause(struct cp_holder *h, bool *ret_done, struct berth_error *err);
+CP_STEP cp_step_tombstone(struct cp_holder *h, struct berth_error *err);
+
+/* holder_list.c: the sandboxes of the session by their tags, all pages.
+ * Errors: BACKEND_UNAVAILABLE where the list is not whole. */
+CP_STEP cp_list_candidates(struct cp_holder *h, struct berth_error *err);
+
+/* holder_create.c: the create call of this grant, everything explicit. Owned.
+ * Errors: OUT_OF_MEMORY, INTERNAL_BUG. */
+CP_STEP cp_make_create(const struct cp_holder *h,
+                       Berth__Backend__V1__CreateSandboxRequest **ret, struct berth_error *err);

@@ -1,0 +1,305 @@
+/* controlplane - configs, tenants, sessions, templates: what tenants call.
+ *
+ * Called by: everybody; dataplane, skills and reaper (InternalService).
+ * Calls:     binding (sessions, locks, turns), adapters (everything about sandboxes), Redis
+ *            (tenants and configs only).
+ * Files:     *_rpc.c decode, check, act, encode, one per service; checks.c, config_check.c,
+ *            policy.c, plan.c and net.c hold every rule, pure; resolve.c is the way from a
+ * session to its sandbox, holder*.c the work under its lock; config*.c the records; cache.c,
+ *            bulkhead.c, locks.c, verified.c what all of them lean on.
+ */
+#include <stdio.h>
+
+#include "common/ids/ids.h"
+#include "common/log/log.h"
+#include "services/controlplane/config_ops.h"
+#include "services/controlplane/controlplane.h"
+
+struct settings {
+    char *redis, *redis_user, *redis_password;
+    int64_t redis_connections, redis_timeout, redis_replicas;
+    char *key_file;
+    char *binding;
+    char *adapter_local, *adapter_docker, *adapter_e2b, *adapter_cube;
+    int64_t verify_interval, resolve_timeout;
+    int64_t backend_calls;
+};
+
+#define KEY(field, type, value, doc)                                                           \
+    {                                                                                          \
+#field, BERTH_CONFIG_##type, offsetof(struct settings, field), value, doc              \
+    }
+
+static const struct berth_config_key keys[] = {
+    KEY(redis, STR, "redis://127.0.0.1:6379", "redis://host:port/db or unix:/path"),
+    KEY(redis_user, STR, "", "ACL user of Redis"),
+    KEY(redis_password, SECRET, "", "password of Redis; \"@/path\" reads a file"),
+    KEY(redis_connections, INT, "16", "connections to Redis, at most"),
+    KEY(redis_timeout, MS, "800ms", "of one command to Redis"),
+    KEY(redis_replicas, INT, "0", "replicas that must have a record before it is answered"),
+    KEY(key_file, STR, "/etc/berth/suite.key",
+        "the suite key: seals credentials and endpoints"),
+    KEY(binding, STR, "", "target of binding; empty: its socket in run_dir"),
+    KEY(adapter_local, STR, "", "target of the adapter of backend local; empty: its socket"),
+    KEY(adapter_docker, STR, "", "of backend docker"),
+    KEY(adapter_e2b, STR, "", "of backend e2b"),
+    KEY(adapter_cube, STR, "", "of backend cube"),
+    KEY(verify_interval, MS, "30s",
+        "how long a sandbox counts as running after it was seen, where the config names "
+        "nothing"),
+    KEY(resolve_timeout, MS, "2m", "longest resolve, whatever the caller allows"),
+    KEY(backend_calls, INT, "24",
+        "backend calls at once, at most, leaving 8 of the workers free; 16 of them for one "
+        "endpoint"),
+};
+#undef KEY
+
+enum { WORKERS_FREE = 8 };
+
+static const char *const services[] = {
+    "berth.control.v1.ConfigService",   "berth.control.v1.SessionService",
+    "berth.control.v1.TemplateService", "berth.control.v1.TenantService",
+    "berth.control.v1.InternalService",
+};
+
+/* ------------------------------------------------------------------------ life */
+
+static void cp_free(struct cp *cp)
+{
+    if (!cp)
+        return;
+    /* Jobs first: they use everything else. */
+    cp->cache = cp_cache_free(cp->cache);
+    cp->bulkhead = cp_bulkhead_free(cp->bulkhead);
+    cp->locks = cp_locks_free(cp->locks);
+    cp->binding = berth_channel_free(cp->binding);
+    for (size_t i = 0; i < cp->n_adapters; i++)
+        berth_channel_free(cp->adapters[i].channel);
+    cp->verified = cp_verified_free(cp->verified);
+    cp->keyring = berth_keyring_free(cp->keyring);
+    cp->redis = berth_redis_free(cp->redis);
+    free(cp);
+}
+BERTH_DEFINE_AUTO(struct cp *, cp_free)
+
+static enum berth_code open_redis(const struct settings *c, struct berth_redis **ret,
+                                  struct berth_error *err)
+{
+    const struct berth_redis_options options = {
+        .url = c->redis,
+        .username = c->redis_user[0] ? c->redis_user : NULL,
+        .password = c->redis_password[0] ? c->redis_password : NULL,
+        .max_connections = (unsigned)c->redis_connections,
+        .command_timeout_ms = c->redis_timeout,
+        .wait_replicas = (unsigned)c->redis_replicas,
+    };
+
+    if (c->redis_connections < 1 || c->redis_connections > 1024)
+        return berth_fail_field(err, "redis_connections", "must be 1 to 1024");
+    if (c->redis_replicas < 0 || c->redis_replicas > 16)
+        return berth_fail_field(err, "redis_replicas", "must be 0 to 16");
+    return berth_redis_new(&options, ret, err);
+}
+
+static enum berth_code open_peers(struct cp *cp, const struct settings *c,
+                                  struct berth_error *err)
+{
+    static const struct berth_channel_options adapter_options = {
+        .unavailable = BERTH_REASON_ADAPTER_UNAVAILABLE};
+    const struct {
+        const char *backend, *peer, *target;
+    } adapters[] = {
+        {"local", "adapter-local", c->adapter_local},
+        {"docker", "adapter-docker", c->adapter_docker},
+        {"e2b", "adapter-e2b", c->adapter_e2b},
+        {"cube", "adapter-cube", c->adapter_cube},
+    };
+    enum berth_code code =
+        berth_peer_channel(cp->runtime, "binding", c->binding, NULL, &cp->binding, err);
+
+    for (size_t i = 0; !code && i < BERTH_COUNT(adapters); i++) {
+        struct cp_adapter *adapter = &cp->adapters[cp->n_adapters];
+
+        adapter->backend = adapters[i].backend;
+        code = berth_peer_channel(cp->runtime, adapters[i].peer, adapters[i].target,
+                                  &adapter_options, &adapter->channel, err);
+        if (!code)
+            cp->n_adapters++;
+    }
+    return code;
+}
+
+static enum berth_code make_parts(struct cp *cp, const struct settings *c,
+                                  struct berth_error *err)
+{
+    const struct cp_cache_options cache_options = {
+        .redis = cp->redis,
+        .pool = cp->runtime->pool,
+        .in_use = cp_config_in_use,
+        .in_use_arg = cp,
+    };
+    const struct cp_bulkhead_options bulkhead_options = {.max_running =
+                                                             (unsigned)c->backend_calls};
+    enum berth_code code = cp_cache_new(&cache_options, &cp->cache, err);
+
+    if (!code)
+        code = cp_bulkhead_new(cp->runtime->pool, &bulkhead_options, &cp->bulkhead, err);
+    if (!code)
+        code = cp_locks_new(cp->runtime->loop, cp->runtime->pool, cp->binding, &cp->locks, err);
+    cp->verified = cp_verified_new();
+    if (!code && !cp->verified)
+        code = berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    return code;
+}
+
+/* Another's store stops the start; one that is away does not. */
+static enum berth_code check_store(struct cp *cp, struct berth_error *err)
+{
+    struct berth_error why = {0};
+    enum berth_code code = cp_deployment_check(cp->redis, cp->runtime->deployment, &why);
+
+    if (code == BERTH_INVALID_ARGUMENT) {
+        if (err)
+            *err = why;
+        return code;
+    }
+    atomic_store(&cp->store_checked, code == BERTH_OK);
+    if (code)
+        berth_warn("the store cannot be reached, serving all the same and trying again",
+                   "error", why.text);
+    return BERTH_OK;
+}
+
+static enum berth_code start(const void *config, const struct berth_runtime *runtime,
+                             void **ret_service, struct berth_error *err)
+{
+    const struct settings *c = config;
+    BERTH_AUTO(cp_free) struct cp *cp = calloc(1, sizeof *cp);
+    char id[9];
+    enum berth_code code;
+
+    if (!cp)
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    if (c->backend_calls < 1 || c->backend_calls + WORKERS_FREE > (int64_t)runtime->n_workers)
+        return berth_fail_field(err, "backend_calls", "must be 1 to workers - %d",
+                                WORKERS_FREE);
+    if (c->resolve_timeout < 1000)
+        return berth_fail_field(err, "resolve_timeout", "must be at least 1 second");
+    cp->runtime = runtime;
+    cp->verify_interval_ms = c->verify_interval;
+    cp->resolve_timeout_ms = c->resolve_timeout;
+    snprintf(cp->owner, sizeof cp->owner, "controlplane %ld.%s", (long)getpid(),
+             berth_id_hex(id, 4));
+    code = open_redis(c, &cp->redis, err);
+    if (!code)
+        code = berth_keyring_load(c->key_file, &cp->keyring, err);
+    if (!code)
+        code = open_peers(cp, c, err);
+    if (!code)
+        code = make_parts(cp, c, err);
+    if (!code)
+        code = check_store(cp, err);
+    if (code)
+        return code;
+    *ret_service = BERTH_STEAL(cp);
+    return BERTH_OK;
+}
+
+static void stop(void *service)
+{
+    struct cp *cp = service;
+
+    /* Locks on their way back. They have a deadline each. */
+    while (atomic_load(&cp->background) > 0)
+        usleep(1000);
+    cp_free(cp);
+}
+
+static enum berth_code ready(void *service, struct berth_error *err)
+{
+    struct cp *cp = service;
+    enum berth_code code = cp_enter(cp, err);
+
+    if (!code)
+        code = cp_check_epoch(cp->redis, err);
+    if (!code && !berth_channel_ready(cp->binding, 500))
+        code = berth_fail(err, BERTH_REASON_PEER_UNAVAILABLE, "binding cannot be reached");
+    return code;
+}
+
+static char *metrics(void *service)
+{
+    struct cp *cp = service;
+    unsigned running, queued;
+    char *text = NULL;
+
+    cp_bulkhead_count(cp->bulkhead, &running, &queued);
+    if (asprintf(&text,
+                 "# HELP berth_backend_calls Work for backends: running and waiting.\n"
+                 "# TYPE berth_backend_calls gauge\n"
+                 "berth_backend_calls{state=\"running\"} %u\n"
+                 "berth_backend_calls{state=\"waiting\"} %u\n",
+                 running, queued) < 0)
+        return NULL;
+    return text;
+}
+
+/* --init: a deployment's first start. */
+static enum berth_code init(const void *config, const char *deployment, struct berth_error *err)
+{
+    BERTH_AUTO(berth_redis_free) struct berth_redis *redis = NULL;
+    enum berth_code code = open_redis(config, &redis, err);
+
+    return code ? code : cp_deployment_init(redis, deployment, err);
+}
+
+/* One table of all services, in the order of their files. */
+static const struct berth_method *all_methods(size_t *ret_n)
+{
+    const struct {
+        const struct berth_method *methods;
+        size_t n;
+    } parts[] = {
+        {cp_config_methods, cp_n_config_methods},
+        {cp_config_update_methods, cp_n_config_update_methods},
+        {cp_tenant_methods, cp_n_tenant_methods},
+        {cp_session_methods, cp_n_session_methods},
+        {cp_session_read_methods, cp_n_session_read_methods},
+        {cp_turn_methods, cp_n_turn_methods},
+        {cp_template_methods, cp_n_template_methods},
+        {cp_internal_methods, cp_n_internal_methods},
+    };
+    static struct berth_method all[64];
+    size_t n = 0;
+
+    for (size_t i = 0; i < BERTH_COUNT(parts); i++)
+        for (size_t k = 0; k < parts[i].n && n < BERTH_COUNT(all); k++)
+            all[n++] = parts[i].methods[k];
+    *ret_n = n;
+    return all;
+}
+
+int main(int argc, char **argv)
+{
+    size_t n_methods;
+    const struct berth_method *methods = all_methods(&n_methods);
+    const struct berth_service service = {
+        .name = "controlplane",
+        .doc = "configs, tenants, sessions and templates",
+        .port = 7400,
+        .keys = keys,
+        .n_keys = BERTH_COUNT(keys),
+        .config_size = sizeof(struct settings),
+        .methods = methods,
+        .n_methods = n_methods,
+        .services = services,
+        .n_services = BERTH_COUNT(services),
+        .start = start,
+        .ready = ready,
+        .metrics = metrics,
+        .stop = stop,
+        .init = init,
+    };
+
+    return berth_service_main(&service, argc, argv);
+}

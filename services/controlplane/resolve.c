@@ -1,0 +1,437 @@
+#include "services/controlplane/resolve.h"
+
+#include <stdio.h>
+
+#include "common/ids/ids.h"
+#include "common/log/log.h"
+#include "common/time/time.h"
+#include "services/controlplane/backend.h"
+#include "services/controlplane/messages.h"
+
+typedef Berth__Binding__V1__AcquireRequest AcquireRequest;
+typedef Berth__Binding__V1__AcquireResponse AcquireResponse;
+typedef Berth__Binding__V1__GetBindingResponse GetBindingResponse;
+
+enum {
+    ROUNDS_MAX = 8, /* of Acquire, when the lock was lost or a sandbox was seen to fail */
+    TRACE_SIZE = 64,
+    SANDBOX_ID_SIZE = 129,
+    ENDPOINT_SIZE = 2200,
+    FORGET_TIMEOUT_MS = 2000,
+};
+
+struct resolve {
+    struct cp *cp;
+    struct berth_call *call;
+    struct cp_resolve_request request;
+    char traceparent[TRACE_SIZE];
+    int64_t deadline_tick;
+    unsigned rounds;
+    char failed_sandbox_id[SANDBOX_ID_SIZE];
+    uint8_t attempt[PLAN_ATTEMPT_SIZE];
+    int64_t sent_tick; /* of the Acquire that was answered last */
+    AcquireResponse *grant;
+    struct cp_config *config;
+    struct cp_lock *lock;
+    unsigned lost; /* over all rounds */
+    bool replaced; /* a sandbox was found gone in an earlier round */
+};
+
+static void acquire(struct resolve *r);
+
+/* --------------------------------------------------------------------- answer */
+
+static void resolve_free(struct resolve *r)
+{
+    cp_lock_drop(r->lock);
+    cp_message_free(r->grant);
+    cp_config_unref(r->config);
+    free(r);
+}
+
+static void answer_error(struct resolve *r, const struct berth_error *err)
+{
+    berth_call_answer(r->call, err->code, NULL, err);
+    resolve_free(r);
+}
+
+static void answer(struct resolve *r, const struct cp_resolved *resolved)
+{
+    ProtobufCMessage *resp = NULL;
+    struct berth_error err = {0};
+    enum berth_code code = r->request.answer(r->cp, resolved, &resp, &err);
+
+    berth_call_answer(r->call, code, resp, &err);
+    resolve_free(r);
+}
+
+enum berth_code cp_no_sandbox(struct berth_error *err)
+{
+    return berth_fail(err, BERTH_REASON_SANDBOX_NOT_FOUND, "the session has no sandbox");
+}
+
+static void answer_used(struct resolve *r)
+{
+    const struct cp_resolved resolved = {
+        .record = r->grant->session,
+        .binding = r->grant->binding,
+        .config = r->config,
+        .outcome = CP_USED,
+        .stale = r->grant->stale,
+        .turn_running = r->grant->turn_running,
+    };
+
+    answer(r, &resolved);
+}
+
+static void answer_nothing(struct resolve *r)
+{
+    const struct cp_resolved resolved = {
+        .record = r->grant->session, .config = r->config, .outcome = CP_NOTHING_BOUND};
+
+    answer(r, &resolved);
+}
+
+/* ----------------------------------------------------- a delete that is repeated */
+
+/* DeleteSession of a tombstone is a repeat, and fine. */
+static void on_tombstone(void *arg, enum berth_code code, ProtobufCMessage *resp,
+                         const struct berth_error *err)
+{
+    struct resolve *r = arg;
+    GetBindingResponse *got = (GetBindingResponse *)resp;
+    const struct cp_resolved resolved = {.outcome = CP_DELETED};
+    bool deleted =
+        !code && got->session &&
+        got->session->state == BERTH__COMMON__V1__SESSION_STATE__SESSION_STATE_DELETED;
+    struct berth_error why;
+
+    cp_message_free(resp);
+    if (deleted) {
+        answer(r, &resolved);
+    } else if (code) {
+        answer_error(r, err);
+    } else {
+        (void)berth_fail(&why, BERTH_REASON_SESSION_NOT_FOUND, NULL);
+        answer_error(r, &why);
+    }
+}
+
+static void ask_for_tombstone(struct resolve *r)
+{
+    Berth__Binding__V1__GetBindingRequest req = BERTH__BINDING__V1__GET_BINDING_REQUEST__INIT;
+    struct berth_call_options options = {.timeout_ms = CP_CALL_TIMEOUT_MS, .parent = r->call};
+
+    req.session = (Berth__Common__V1__SessionRef *)r->request.session;
+    berth_channel_call_async(r->cp->binding, "/berth.binding.v1.BindingService/GetBinding",
+                             &req.base, &berth__binding__v1__get_binding_response__descriptor,
+                             &options, r->cp->runtime->pool, on_tombstone, r);
+}
+
+/* ------------------------------------------------------- an answer that was lost */
+
+struct forgotten {
+    struct cp *cp;
+    Berth__Common__V1__SessionRef *session;
+};
+
+static void on_forgotten(void *arg, enum berth_code code, ProtobufCMessage *resp,
+                         const struct berth_error *err)
+{
+    struct forgotten *forgotten = arg;
+    AcquireResponse *grant = (AcquireResponse *)resp;
+
+    (void)err;
+    if (!code && grant->lock)
+        cp_release(forgotten->cp, forgotten->session, grant->lock, true);
+    cp_message_free(resp);
+    cp_message_free(forgotten->session);
+    atomic_fetch_sub(&forgotten->cp->background, 1);
+    free(forgotten);
+}
+
+static void fill_acquire(const struct resolve *r, AcquireRequest *req)
+{
+    static const Berth__Binding__V1__Want wants[] = {
+        [PLAN_ENSURE] = BERTH__BINDING__V1__WANT__WANT_ENSURE,
+        [PLAN_EXISTING] = BERTH__BINDING__V1__WANT__WANT_EXISTING,
+        [PLAN_PAUSE] = BERTH__BINDING__V1__WANT__WANT_PAUSE,
+        [PLAN_RESUME] = BERTH__BINDING__V1__WANT__WANT_RESUME,
+        [PLAN_DELETE] = BERTH__BINDING__V1__WANT__WANT_DELETE,
+    };
+
+    req->session = (Berth__Common__V1__SessionRef *)r->request.session;
+    req->want = wants[r->request.want];
+    req->owner = r->cp->owner;
+    req->attempt = (ProtobufCBinaryData){sizeof r->attempt, (uint8_t *)r->attempt};
+    req->turn_token = (char *)r->request.turn_token;
+    req->failed_sandbox_id = (char *)r->failed_sandbox_id;
+    req->spec_if_new = (Berth__Common__V1__SessionSpec *)r->request.spec;
+    req->created_by = (char *)"";
+    req->must_be_new = r->request.must_be_new && r->rounds <= 1;
+    req->must_exist = r->request.must_exist;
+    req->recreate = r->request.recreate;
+}
+
+/* The lock may have been granted to nobody: ask again by the same attempt, and give it back. */
+static void forget(struct resolve *r)
+{
+    struct berth_call_options options = {.timeout_ms = FORGET_TIMEOUT_MS};
+    struct forgotten *forgotten = calloc(1, sizeof *forgotten);
+    AcquireRequest req = BERTH__BINDING__V1__ACQUIRE_REQUEST__INIT;
+
+    if (!forgotten)
+        return; /* it runs out by itself */
+    forgotten->cp = r->cp;
+    forgotten->session = cp_message_copy(r->request.session);
+    if (!forgotten->session) {
+        free(forgotten);
+        return;
+    }
+    fill_acquire(r, &req);
+    atomic_fetch_add(&r->cp->background, 1);
+    berth_channel_call_async(r->cp->binding, "/berth.binding.v1.BindingService/Acquire",
+                             &req.base, &berth__binding__v1__acquire_response__descriptor,
+                             &options, r->cp->runtime->pool, on_forgotten, forgotten);
+}
+
+/* ----------------------------------------------------------------- USE, looked at */
+
+static bool lately_seen(const struct resolve *r)
+{
+    const Berth__Common__V1__SessionRef *ref = r->request.session;
+    int64_t interval_ms =
+        cp_duration_ms(r->config->settings->verify_interval, r->cp->verify_interval_ms);
+
+    return cp_verified_since(r->cp->verified, "", ref->tenant_id, ref->session_id,
+                             r->grant->binding->sandbox_id, r->sent_tick - interval_ms);
+}
+
+static void acquire_again(struct resolve *r, const char *failed_sandbox_id,
+                          const struct berth_error *why)
+{
+    if (r->rounds >= ROUNDS_MAX || berth_tick_ms() >= r->deadline_tick ||
+        berth_call_cancelled(r->call)) {
+        answer_error(r, why);
+        return;
+    }
+    cp_lock_drop(BERTH_STEAL(r->lock));
+    r->grant = cp_message_free(r->grant);
+    r->config = cp_config_unref(r->config);
+    if (failed_sandbox_id)
+        snprintf(r->failed_sandbox_id, sizeof r->failed_sandbox_id, "%s", failed_sandbox_id);
+    acquire(r);
+}
+
+/* Look at a bound sandbox that nobody here has seen for a while. On a worker, in the bulkhead.
+ */
+static void verify_use(void *arg)
+{
+    struct resolve *r = arg;
+    Berth__Backend__V1__GetSandboxRequest req = BERTH__BACKEND__V1__GET_SANDBOX_REQUEST__INIT;
+    Berth__Backend__V1__GetSandboxResponse *resp = NULL;
+    const Berth__Common__V1__SessionRef *ref = r->request.session;
+    char sandbox_id[SANDBOX_ID_SIZE];
+    struct berth_error err = {0};
+    enum berth_code code;
+    int64_t tick = berth_tick_ms();
+    int state;
+
+    if (lately_seen(r)) { /* by another call, while this one waited */
+        answer_used(r);
+        return;
+    }
+    snprintf(sandbox_id, sizeof sandbox_id, "%s", r->grant->binding->sandbox_id);
+    req.target = r->config->target;
+    req.sandbox_id = sandbox_id;
+    code = cp_backend_call(r->cp, r->config->target->backend,
+                           "/berth.backend.v1.BackendService/GetSandbox", &req.base,
+                           &berth__backend__v1__get_sandbox_response__descriptor,
+                           CP_CALL_TIMEOUT_MS, r->traceparent, &resp, &err);
+    state = !code && resp->sandbox ? (int)resp->sandbox->state : 0;
+    cp_message_free(resp);
+    if (state == BERTH__COMMON__V1__SANDBOX_STATE__SANDBOX_STATE_RUNNING) {
+        cp_verified_note(r->cp->verified, "", ref->tenant_id, ref->session_id, sandbox_id,
+                         tick);
+        answer_used(r);
+        return;
+    }
+    if (code && !cp_is_gone(&err)) {
+        answer_error(r, &err);
+        return;
+    }
+    /* Gone, paused by somebody else, or not to be told: the holder finds out under the lock. */
+    (void)berth_fail(&err, BERTH_REASON_SANDBOX_TRANSITIONING, NULL);
+    acquire_again(r, sandbox_id, &err);
+}
+
+/* ------------------------------------------------------------- work under the lock */
+
+static bool again(const struct berth_error *err)
+{
+    return err->reason == BERTH_REASON_LOCK_LOST || err->reason == BERTH_REASON_CONFLICT;
+}
+
+static enum cp_outcome outcome_of(const struct resolve *r, const struct cp_holder *h)
+{
+    return h->outcome == CP_CREATED && r->replaced ? CP_REPLACED : h->outcome;
+}
+
+static void run_holder(void *arg)
+{
+    struct resolve *r = arg;
+    struct cp_holder holder = {
+        .cp = r->cp,
+        .config = r->config,
+        .lock = r->lock,
+        .grant = r->grant,
+        .traceparent = r->traceparent,
+        .turn_token = r->request.turn_token,
+        .failed_sandbox_id = r->failed_sandbox_id,
+        .want = r->request.want,
+    };
+    struct berth_error err = {0};
+    enum berth_code code = cp_holder_run(&holder, &err);
+    struct cp_resolved resolved;
+
+    r->lost |= holder.lost;
+    r->replaced = r->replaced || holder.was_gone;
+    if (code) {
+        cp_holder_deinit(&holder);
+        if (again(&err))
+            acquire_again(r, NULL, &err);
+        else
+            answer_error(r, &err);
+        return;
+    }
+    resolved = (struct cp_resolved){
+        .record = r->grant->session,
+        .binding = holder.bound,
+        .config = r->config,
+        .outcome = outcome_of(r, &holder),
+        .lost = r->lost,
+        .stale = r->grant->stale && holder.outcome == CP_USED,
+        .turn_running = r->grant->turn_running,
+    };
+    if (resolved.outcome == CP_REPLACED)
+        resolved.lost |= CP_LOST_MEMORY | CP_LOST_WORKSPACE | CP_LOST_PACKAGES;
+    answer(r, &resolved);
+    cp_holder_deinit(&holder);
+}
+
+/* -------------------------------------------------------------------- Acquire */
+
+/* A session stays with its config: naming another one is a mistake worth telling. */
+static enum berth_code check_pin(const struct resolve *r, struct berth_error *err)
+{
+    const char *wanted = r->request.spec ? r->request.spec->config_id : "";
+    const char *pinned = r->grant->session->spec ? r->grant->session->spec->config_id : "";
+
+    if (*wanted && strcmp(wanted, pinned) != 0)
+        return berth_fail(err, BERTH_REASON_CONFIG_PINNED,
+                          "the session is pinned to config '%s'", pinned);
+    return BERTH_OK;
+}
+
+static enum berth_code submit(struct resolve *r, berth_pool_fn fn, struct berth_error *err)
+{
+    char endpoint[ENDPOINT_SIZE];
+
+    cp_backend_endpoint(endpoint, sizeof endpoint, r->config->target->backend,
+                        r->config->target->api_url);
+    return cp_bulkhead_submit(r->cp->bulkhead, endpoint, fn, r, err);
+}
+
+static enum berth_code go_on(struct resolve *r, struct berth_error *err)
+{
+    AcquireResponse *grant = r->grant;
+    enum berth_code code;
+
+    if (!grant->session || !grant->session->ref || !grant->session->spec)
+        return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "binding answers without a record");
+    code = check_pin(r, err);
+    if (!code)
+        code = cp_cache_config(r->cp->cache, r->request.session->tenant_id,
+                               grant->session->spec->config_id, &r->config, err);
+    if (code)
+        return code;
+    if (grant->decision == BERTH__BINDING__V1__DECISION__DECISION_USE && grant->binding) {
+        if (!lately_seen(r))
+            return submit(r, verify_use, err);
+        answer_used(r);
+        return BERTH_OK;
+    }
+    if (grant->decision == BERTH__BINDING__V1__DECISION__DECISION_NONE) {
+        answer_nothing(r);
+        return BERTH_OK;
+    }
+    if (!grant->lock)
+        return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "binding answers without a lock");
+    r->lock = cp_lock_hold(r->cp->locks, r->request.session, grant->lock, r->sent_tick);
+    if (!r->lock)
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    return submit(r, run_holder, err);
+}
+
+static void on_acquired(void *arg, enum berth_code code, ProtobufCMessage *resp,
+                        const struct berth_error *failure)
+{
+    struct resolve *r = arg;
+    struct berth_error err = {0};
+
+    if (code && r->request.want == PLAN_DELETE &&
+        failure->reason == BERTH_REASON_SESSION_NOT_FOUND) {
+        ask_for_tombstone(r);
+        return;
+    }
+    if (code) {
+        if (code == BERTH_DEADLINE_EXCEEDED || code == BERTH_UNKNOWN || code == BERTH_CANCELLED)
+            forget(r);
+        answer_error(r, failure);
+        return;
+    }
+    r->grant = (AcquireResponse *)resp;
+    code = go_on(r, &err);
+    if (!code)
+        return;
+    if (r->grant->lock)
+        cp_release(r->cp, r->request.session, r->grant->lock, true);
+    answer_error(r, &err);
+}
+
+static void acquire(struct resolve *r)
+{
+    int64_t left_ms = r->deadline_tick - berth_tick_ms();
+    struct berth_call_options options = {.timeout_ms = left_ms > 0 ? left_ms : 1,
+                                         .parent = r->call};
+    AcquireRequest req = BERTH__BINDING__V1__ACQUIRE_REQUEST__INIT;
+
+    r->rounds++;
+    berth_random(r->attempt, sizeof r->attempt);
+    fill_acquire(r, &req);
+    r->sent_tick = berth_tick_ms();
+    berth_channel_call_async(r->cp->binding, "/berth.binding.v1.BindingService/Acquire",
+                             &req.base, &berth__binding__v1__acquire_response__descriptor,
+                             &options, r->cp->runtime->pool, on_acquired, r);
+}
+
+enum berth_code cp_resolve(struct cp *cp, struct berth_call *call,
+                           const struct cp_resolve_request *request, struct berth_error *err)
+{
+    struct resolve *r = calloc(1, sizeof *r);
+    int64_t left_ms = berth_call_left_ms(call);
+
+    if (!r)
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    if (left_ms > cp->resolve_timeout_ms)
+        left_ms = cp->resolve_timeout_ms;
+    r->cp = cp;
+    r->call = berth_call_ref(call);
+    r->request = *request;
+    r->deadline_tick = berth_tick_ms() + left_ms;
+    snprintf(r->traceparent, sizeof r->traceparent, "%s", berth_call_traceparent(call));
+    snprintf(r->failed_sandbox_id, sizeof r->failed_sandbox_id, "%s",
+             request->failed_sandbox_id);
+    acquire(r);
+    return BERTH_DEFERRED;
+}
