@@ -4,14 +4,13 @@
 As a program: suite.py ACTION --state DIR [--build DIR]; quickstart calls it. As a library: class Suite.
 
     <state>/suite.json   what the suite is made of: build folder, ports, deployment id
-    <state>/suite.key    the suite key, 32 random bytes in base64, mode 0600
+    <state>/suite.key    the suite key: a key id and 32 random bytes in hex, mode 0600
     <state>/run/         unix sockets and pid files
     <state>/log/         one file per process
     <state>/redis/       append-only file
     <state>/local/       the store of adapter-local
 """
 import argparse
-import base64
 import json
 import os
 import secrets
@@ -141,7 +140,7 @@ class Suite:
         os.chmod(self.path("redis"), 0o700)
         if not os.path.exists(self.path("suite.key")):
             with open(os.open(self.path("suite.key.new"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                file.write(base64.b64encode(secrets.token_bytes(32)) + b"\n")
+                file.write(b"key-1 " + secrets.token_hex(32).encode() + b"\n")
             os.rename(self.path("suite.key.new"), self.path("suite.key"))
         with open(self.path("suite.json.new"), "w") as file:
             json.dump(self.facts, file, indent=2)

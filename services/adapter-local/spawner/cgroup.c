@@ -390,8 +390,8 @@ static enum berth_code remove_group(const char *path, int depth, int64_t deadlin
 
         if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
             continue;
-        snprintf(below, sizeof below, "%s/%s", path, entry->d_name);
-        code = remove_group(below, depth - 1, deadline_ms, err);
+        if (snprintf(below, sizeof below, "%s/%s", path, entry->d_name) < (int)sizeof below)
+            code = remove_group(below, depth - 1, deadline_ms, err);
     }
     closedir(dir);
     while (!code && rmdir(path) < 0 && errno != ENOENT) {
