@@ -80,6 +80,7 @@ struct dataplane {
     struct berth_timer *sweep;
     void (*drained)(void *arg); /* set while dataplane_free() waits */
     void *drained_arg;
+    void *owner; /* whoever made it; not looked at */
 };
 
 /* Takes controlplane. Add the backends before the first call. */

@@ -123,15 +123,17 @@ static enum berth_code start(const void *config, const struct berth_runtime *run
         code = add_adapter(service, "docker", &service->docker, err);
     if (code)
         return code;
-    *ret_service = BERTH_STEAL(service);
+    /* What the handlers of dataplane_methods get. */
+    *ret_service = service->dp;
+    service->dp->owner = BERTH_STEAL(service);
     return BERTH_OK;
 }
 
 static enum berth_code ready(void *arg, struct berth_error *err)
 {
-    struct service *service = arg;
+    const struct dataplane *dp = arg;
 
-    if (!berth_channel_ready(dp_peer_channel(service->dp->controlplane), READY_WAIT_MS))
+    if (!berth_channel_ready(dp_peer_channel(dp->controlplane), READY_WAIT_MS))
         return berth_fail(err, BERTH_REASON_PEER_UNAVAILABLE,
                           "the control plane cannot be reached");
     return BERTH_OK;
@@ -139,12 +141,12 @@ static enum berth_code ready(void *arg, struct berth_error *err)
 
 static char *metrics(void *arg)
 {
-    return dataplane_metrics(((struct service *)arg)->dp);
+    return dataplane_metrics(arg);
 }
 
 static void stop(void *arg)
 {
-    service_free(arg);
+    service_free(((struct dataplane *)arg)->owner);
 }
 
 int main(int argc, char **argv)
