@@ -2,8 +2,8 @@
 #include "common/rpc/channel.h"
 
 #include <grpc/grpc_security.h>
+#include <limits.h>
 #include <stdio.h>
-#include <sys/un.h>
 
 enum {
     RECONNECT_FIRST_MS = 100,
@@ -41,16 +41,8 @@ static grpc_channel *make_core(const char *target)
     };
     grpc_channel_args channel_args = {BERTH_COUNT(args), args};
     grpc_channel_credentials *credentials = grpc_insecure_credentials_create();
-    char unix_target[sizeof(struct sockaddr_un) + 16];
-    grpc_channel *core;
+    grpc_channel *core = grpc_channel_create(target, credentials, &channel_args);
 
-    /* Another spelling than that of a peer, which is how rpc_call_was_sent() tells them apart.
-     */
-    if (strncmp(target, "unix:/", 6) == 0 && strlen(target) < sizeof(struct sockaddr_un)) {
-        snprintf(unix_target, sizeof unix_target, "unix://%s", target + 5);
-        target = unix_target;
-    }
-    core = grpc_channel_create(target, credentials, &channel_args);
     grpc_channel_credentials_release(credentials);
     return core;
 }
@@ -84,7 +76,7 @@ struct berth_channel *berth_channel_free(struct berth_channel *channel)
     if (!channel || atomic_fetch_sub(&channel->refs, 1) != 1)
         return NULL;
     grpc_channel_destroy(channel->core);
-    gpr_free(channel->target);
+    free(channel->target);
     free(channel);
     return NULL;
 }
@@ -189,6 +181,7 @@ grpc_call *rpc_channel_create_call(struct berth_channel *channel, grpc_completio
                                     grpc_slice_from_static_string(path), NULL, deadline, NULL);
 }
 
+/* The core names the target until the call has a connection, and then the connection. */
 bool rpc_call_was_sent(const struct berth_channel *channel, grpc_call *call)
 {
     char *peer = grpc_call_get_peer(call);
