@@ -34,6 +34,9 @@ static grpc_channel *make_core(const char *target)
         int_arg(GRPC_ARG_KEEPALIVE_TIME_MS, KEEPALIVE_MS),
         int_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, KEEPALIVE_TIMEOUT_MS),
         int_arg(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0), /* as many as keepalive wants */
+        /* We retry ourselves. With the core's retries a stream that has sent more than their
+         * buffer holds never ends after it is cancelled. */
+        int_arg(GRPC_ARG_ENABLE_RETRIES, 0),
         int_arg(GRPC_ARG_ENABLE_HTTP_PROXY, 0),
         int_arg(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1),
         int_arg(GRPC_ARG_ENABLE_CHANNELZ, 0),

@@ -93,9 +93,12 @@ void berth_call_answer(struct berth_call *call, enum berth_code code, ProtobufCM
 
 /* ---------------------------------------------------------- streams (evented) */
 
-/* One call as a stream of messages, on either side. Every callback runs on the loop thread.
- * Back-pressure is explicit: one message is delivered per berth_stream_read(), one write may be
- * in flight until .written. */
+/* One call as a stream of messages, on either side. Every callback runs on the loop thread, and
+ * never inside of a call of the functions below. Back-pressure is explicit: one message is
+ * delivered per berth_stream_read(), one write may be in flight until .written.
+ *
+ * Whoever does not read on does not hear of the end: on the client .closed comes after every
+ * message has been read (berth_stream_cancel() and a passed deadline drop what is left). */
 struct berth_stream;
 
 /* How a call ended, as the wire says it. Borrowed in callbacks. */
@@ -108,13 +111,18 @@ struct berth_status {
 
 struct berth_stream_ops {
     /* A message that berth_stream_read() asked for; msg is taken. NULL: the peer half-closed
-     * (server side) or sends no more (client side; .closed follows). */
+     * (server side) or sends no more (client side; .closed follows).
+     *
+     * Server side, before the first write: NULL is never told for a caller that went away, so a
+     * whole upload can be told from a cut-off one. After the first write it is told 5 ms late,
+     * and .cancelled may still follow it: commit nothing on such an end. */
     void (*message)(void *ctx, struct berth_stream *stream, struct berth_buf *msg);
     /* The write is out of our hands; the next one may follow. */
     void (*written)(void *ctx, struct berth_stream *stream);
-    /* The last callback, always, once: on the server after finish or cancel, on the client when
-     * the status is known. The stream is gone when it returns; ctx may be freed. Server side:
-     * status is the one sent, or CANCELLED when the caller went away. */
+    /* The last callback, always, once: on the server after finish or cancel (nothing else comes
+     * after those), on the client when the status is known. The stream is gone when it returns;
+     * ctx may be freed. Server side: status is the one sent, or CANCELLED when the caller went
+     * away. */
     void (*closed)(void *ctx, struct berth_stream *stream, const struct berth_status *status);
     /* Optional, server side: the caller cancelled, its deadline passed, or the connection
      * broke. Finish soon; writes are void from here on. .closed follows after finish. */
@@ -234,7 +242,10 @@ struct berth_channel_options {
                                       0: PEER_UNAVAILABLE */
 };
 
-/* target: "127.0.0.1:7403", "unix:/path". Does not connect yet. */
+/* target: "127.0.0.1:7403", "unix:/path". Does not connect yet. Connecting is given a second
+ * and tried again with back-off up to a second; proxies of the environment are not used. On the
+ * server side clients may send keepalive pings every 10 s, with or without calls; our own
+ * channels do every 20 s while they have calls. */
 BERTH_MUST_CHECK enum berth_code berth_channel_new(const char *target,
                                                    const struct berth_channel_options *options,
                                                    struct berth_channel **ret,
@@ -247,9 +258,9 @@ struct berth_call_options {
     const struct berth_call *parent; /* server call this belongs to: its deadline caps ours, its
                                         traceparent goes along. Or NULL */
     const struct berth_metadata *metadata;
-    size_t n_metadata;
-    bool idempotent; /* UNAVAILABLE (nothing was done) is tried again within the deadline, at
-                        most 3 times with back-off */
+    size_t n_metadata; /* at most 16 */
+    bool idempotent;   /* UNAVAILABLE (nothing was done) is tried again within the deadline, at
+                          most 3 times with back-off */
 };
 
 /* Blocking. On BERTH_OK *ret_resp is owned: protobuf_c_message_free_unpacked(resp, NULL).
@@ -282,6 +293,9 @@ struct berth_stream *berth_channel_stream(struct berth_channel *channel, const c
 /* Connected right now? Tries to connect; waits up to wait_ms. For readiness. */
 bool berth_channel_ready(struct berth_channel *channel, int64_t wait_ms);
 
-/* Process-wide, counted; call before the first server or channel, once per _done(). */
+/* Process-wide, counted; call before the first server or channel, once per _done(). The first
+ * one ignores SIGPIPE (unless it is handled) and raises the soft limit of open files to at most
+ * 65536; both are inherited over exec. Signals stay with the threads of the caller. _done()
+ * waits for calls without a waiting thread. */
 void berth_rpc_init(void);
 void berth_rpc_done(void);

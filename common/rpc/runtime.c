@@ -21,6 +21,7 @@ static struct {
     pthread_mutex_t mutex; /* all but the delays */
     pthread_cond_t idle;
     unsigned n_users;
+    bool has_core; /* grpc_init() has been called, for good */
     unsigned n_calls;
     grpc_completion_queue *queue;
     pthread_t thread;
@@ -242,7 +243,10 @@ void berth_rpc_init(void)
         /* The core's own threads must not take the process's signals either. */
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &old);
-        grpc_init();
+        if (!runtime.has_core) {
+            runtime.has_core = true;
+            grpc_init();
+        }
         runtime.queue = grpc_completion_queue_create_for_next(NULL);
         if (pthread_create(&runtime.thread, NULL, client_thread, runtime.queue) != 0) {
             fputs("berth_rpc_init: no thread\n", stderr);
@@ -265,7 +269,8 @@ void berth_rpc_done(void)
         grpc_completion_queue_destroy(runtime.queue);
         runtime.queue = NULL;
         free_plucks();
-        grpc_shutdown();
+        /* No grpc_shutdown(): after a socket once was full it waits for a poll of 10 seconds
+         * inside the core. A process that comes here is about to exit. */
     }
     pthread_mutex_unlock(&runtime.mutex);
 }

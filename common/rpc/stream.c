@@ -47,6 +47,8 @@ static void on_read(void *owner, bool ok)
         msg = rpc_buf_take(BERTH_STEAL(stream->received));
     if (stream->mute) {
         berth_buf_unref(msg);
+        if (!none && !stream->call)
+            rpc_client_stream_drain(stream);
     } else if (none) {
         berth_buf_unref(msg);
         if (stream->call)
@@ -124,4 +126,6 @@ void berth_stream_cancel(struct berth_stream *stream)
     if (stream->call)
         rpc_server_stream_cancel(stream);
     (void)grpc_call_cancel(stream->core, NULL);
+    if (!stream->call)
+        rpc_client_stream_drain(stream);
 }

@@ -35,4 +35,5 @@ void rpc_server_stream_close(struct berth_stream *stream); /* tell and free */
 void rpc_server_stream_cancel(struct berth_stream *stream);
 void rpc_client_stream_wrote(struct berth_stream *stream);
 bool rpc_client_stream_ended(const struct berth_stream *stream);
+void rpc_client_stream_drain(struct berth_stream *stream); /* drop messages up to the status */
 void rpc_client_stream_close(struct berth_stream *stream);

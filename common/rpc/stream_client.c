@@ -4,12 +4,15 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/stream.h"
 
+enum { DEADLINE_SLACK_MS = 10 }; /* leaves it to the core to end the call first */
+
 struct client_stream {
     struct berth_stream stream; /* first: the two are cast into each other */
     struct berth_channel *channel;
     bool half_close; /* wanted, when the write in flight is over */
     bool half_closed;
     bool has_status;
+    struct berth_timer *deadline;
     grpc_metadata_array initial, trailing;
     grpc_status_code code;
     grpc_slice message;
@@ -49,6 +52,23 @@ void berth_stream_half_close(struct berth_stream *stream)
         rpc_client_stream_wrote(stream);
 }
 
+/* The core keeps the status back until every message that came has been read. */
+void rpc_client_stream_drain(struct berth_stream *stream)
+{
+    stream->mute = true;
+    berth_stream_read(stream);
+}
+
+/* The core ends the call by itself, but a reader that stands still would not hear of it. */
+static void on_deadline(void *arg)
+{
+    struct client_stream *client_stream = arg;
+
+    client_stream->deadline = NULL;
+    if (!client_stream->has_status)
+        rpc_client_stream_drain(&client_stream->stream);
+}
+
 static void on_status(void *owner, bool ok)
 {
     struct berth_stream *stream = owner;
@@ -70,6 +90,7 @@ struct berth_stream *berth_channel_stream(struct berth_channel *channel, const c
         {.op = GRPC_OP_RECV_STATUS_ON_CLIENT},
     };
     struct rpc_call_metadata metadata;
+    int64_t timeout_ms = rpc_call_timeout_ms(options, INT64_MAX);
     struct berth_stream *stream;
     bool valid;
 
@@ -87,8 +108,10 @@ struct berth_stream *berth_channel_stream(struct berth_channel *channel, const c
     rpc_client_call_begun();
     valid = rpc_call_metadata_init(&metadata, options, NULL) == BERTH_OK;
     stream->core =
-        rpc_channel_create_call(channel, rpc_client_queue(), path,
-                                rpc_deadline(rpc_call_timeout_ms(options, INT64_MAX)));
+        rpc_channel_create_call(channel, rpc_client_queue(), path, rpc_deadline(timeout_ms));
+    if (timeout_ms != INT64_MAX)
+        client_stream->deadline =
+            berth_loop_timer(loop, timeout_ms + DEADLINE_SLACK_MS, on_deadline, client_stream);
     if (!valid) {
         metadata.n = 0;
         (void)grpc_call_cancel_with_status(stream->core, GRPC_STATUS_INVALID_ARGUMENT,
@@ -120,6 +143,7 @@ void rpc_client_stream_close(struct berth_stream *stream)
         status.details = GRPC_SLICE_START_PTR(unsent);
         status.details_size = GRPC_SLICE_LENGTH(unsent);
     }
+    client_stream->deadline = berth_timer_cancel(client_stream->deadline);
     if (stream->ops->closed)
         stream->ops->closed(stream->ctx, stream, &status);
     grpc_slice_unref(unsent);

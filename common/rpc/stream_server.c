@@ -2,6 +2,8 @@
 #include "common/rpc/server.h"
 #include "common/rpc/stream.h"
 
+enum { HALF_CLOSE_WAIT_MS = 5 };
+
 struct server_stream {
     struct berth_stream stream; /* first: the two are cast into each other */
     bool finishing;             /* a status is set, and sent when the write in flight is over */
@@ -109,37 +111,42 @@ bool rpc_server_stream_message_ok(struct berth_stream *stream, struct berth_buf 
 
 static void tell_half_close(struct berth_stream *stream)
 {
+    stream->reading = false;
     if (!stream->mute)
         stream->ops->message(stream->ctx, stream, NULL);
 }
 
 static void on_probed(void *owner, bool ok)
 {
-    struct berth_stream *stream = owner;
-
-    stream->reading = false;
-    if (stream->received) /* by the second probe; never seen to happen */
-        grpc_byte_buffer_destroy(BERTH_STEAL(stream->received));
     if (ok)
-        tell_half_close(stream); /* else on_close is about to say that it was cancelled */
-    rpc_stream_settle(stream);
+        tell_half_close(owner); /* else on_close is about to say that it was cancelled */
+    rpc_stream_settle(owner);
+}
+
+static void on_waited(void *owner)
+{
+    tell_half_close(owner);
+    rpc_stream_settle(owner);
 }
 
 /* The core says "no message" both when the caller half-closed and when it went away, and news
- * of the latter may come a moment later. A half-read upload must not pass for a whole one: try
- * an operation that a broken call refuses. Where the headers are out, none does, but its way
- * through the core and back puts it behind that news. */
+ * of the latter may come a moment later. A cut-off upload must not pass for a whole one: try an
+ * operation that a broken call refuses. Where the headers are out already there is none left to
+ * try; then all that can be done is to give that news time to come. */
 void rpc_server_stream_read_end(struct berth_stream *stream)
 {
     grpc_op op = {.op = GRPC_OP_SEND_INITIAL_METADATA};
 
-    if (stream->sent_initial) {
-        op.op = GRPC_OP_RECV_MESSAGE;
-        op.data.recv_message.recv_message = &stream->received;
+    stream->reading = true; /* no other read until this one is answered */
+    if (!stream->sent_initial) {
+        stream->sent_initial = true;
+        rpc_stream_start(stream, &op, 1, &stream->probe_tag, on_probed);
+        return;
     }
-    stream->sent_initial = true;
-    stream->reading = true;
-    rpc_stream_start(stream, &op, 1, &stream->probe_tag, on_probed);
+    if (berth_loop_timer(stream->loop, HALF_CLOSE_WAIT_MS, on_waited, stream))
+        stream->n_ops++;
+    else
+        tell_half_close(stream);
 }
 
 /* ----------------------------------------------------------------- begin and end */
