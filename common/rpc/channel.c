@@ -36,8 +36,7 @@ static grpc_channel *make_core(const char *target)
         int_arg(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0), /* as many as keepalive wants */
         /* We retry ourselves. With the core's retries a stream that has sent more than their
          * buffer holds never ends after it is cancelled. */
-        int_arg(GRPC_ARG_ENABLE_RETRIES, 0),
-        int_arg(GRPC_ARG_ENABLE_HTTP_PROXY, 0),
+        int_arg(GRPC_ARG_ENABLE_RETRIES, 0), int_arg(GRPC_ARG_ENABLE_HTTP_PROXY, 0),
         int_arg(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1),
         int_arg(GRPC_ARG_ENABLE_CHANNELZ, 0),
         int_arg(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1), /* a channel is a connection */
@@ -50,17 +49,34 @@ static grpc_channel *make_core(const char *target)
     return core;
 }
 
+/* In a form that differs from how the core names a connection ("unix:/path",
+ * "ipv4:127.0.0.1:7403"), for rpc_call_was_sent(). Owned; NULL: out of memory. */
+static char *spell_target(const char *target)
+{
+    char cwd[PATH_MAX] = "", *spelt = NULL;
+    const char *path = target + 5;
+
+    if (strncmp(target, "unix:", 5) != 0)
+        return strdup(strncmp(target, "ipv4:", 5) == 0 ? target + 5 : target);
+    if (strncmp(path, "///", 3) == 0)
+        return strdup(target);
+    if (*path != '/' && !getcwd(cwd, sizeof cwd))
+        return NULL;
+    return asprintf(&spelt, "unix://%s%s%s", cwd, *cwd ? "/" : "", path) < 0 ? NULL : spelt;
+}
+
 enum berth_code berth_channel_new(const char *target,
                                   const struct berth_channel_options *options,
                                   struct berth_channel **ret, struct berth_error *err)
 {
     struct berth_channel *channel = calloc(1, sizeof *channel);
 
-    if (!channel)
+    if (!channel || !(channel->target = spell_target(target))) {
+        free(channel);
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    }
     atomic_init(&channel->refs, 1);
-    channel->core = make_core(target);
-    channel->target = grpc_channel_get_target(channel->core);
+    channel->core = make_core(channel->target);
     channel->unavailable =
         options && options->unavailable ? options->unavailable : BERTH_REASON_PEER_UNAVAILABLE;
     channel->max_in_flight = options ? options->max_in_flight : 0;
