@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "services/controlplane/messages.h"
+#include "common/messages/messages.h"
 
 enum { ENDPOINT_SIZE = 2200 };
 
@@ -62,7 +62,7 @@ enum berth_code cp_backend_info(struct cp *cp, const Berth__Common__V1__BackendT
     if (code)
         return code;
     if (!info->capabilities) {
-        cp_message_free(info);
+        berth_message_free(info);
         return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "adapter for %s: no capabilities",
                           target->backend);
     }

@@ -1,6 +1,6 @@
 #include "services/controlplane/binding.h"
 
-#include "services/controlplane/messages.h"
+#include "common/messages/messages.h"
 
 enum berth_code cp_binding_call(struct cp *cp, struct berth_call *call, const char *path,
                                 const ProtobufCMessage *req,
@@ -33,7 +33,7 @@ enum berth_code cp_binding_get(struct cp *cp, const Berth__Common__V1__SessionRe
     if (code)
         return code;
     if (!got->session || !got->session->ref) {
-        cp_message_free(got);
+        berth_message_free(got);
         return berth_fail(err, BERTH_REASON_SESSION_NOT_FOUND, NULL);
     }
     *ret = got;

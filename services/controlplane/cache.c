@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "common/log/log.h"
+#include "common/records/deployment.h"
 #include "common/records/keys.h"
 #include "common/time/time.h"
 
@@ -192,22 +193,6 @@ void cp_cache_forget(struct cp_cache *cache, const char *tenant, const char *con
 
 /* --------------------------------------------------------------------- load */
 
-enum berth_code cp_check_epoch(struct berth_redis *redis, struct berth_error *err)
-{
-    const char *const argv[] = {"GET", BERTH_KEY_EPOCH};
-    BERTH_AUTO(berth_reply_free) struct berth_reply *reply = NULL;
-    enum berth_code code = berth_redis_call(redis, BERTH_COUNT(argv), argv, NULL, &reply, err);
-
-    if (code == BERTH_UNKNOWN) /* a read: nothing can have happened */
-        return berth_fail(err, BERTH_REASON_STORE_UNAVAILABLE, NULL);
-    if (code)
-        return code;
-    if (reply->type == BERTH_REPLY_NIL)
-        return berth_fail(err, BERTH_REASON_INDEX_RECOVERING,
-                          "the index is not whole: nothing is created until it is recovered");
-    return BERTH_OK;
-}
-
 static enum berth_code load_tenant(struct cp_cache *cache, const struct berth_doc *doc,
                                    const char *tenant, struct berth_tenant_doc *ret,
                                    struct berth_error *err)
@@ -216,7 +201,7 @@ static enum berth_code load_tenant(struct cp_cache *cache, const struct berth_do
 
     if (code || ret->exists)
         return code;
-    code = cp_check_epoch(cache->options.redis, err);
+    code = berth_epoch_check(cache->options.redis, err);
     return code ? code
                 : berth_fail(err, BERTH_REASON_TENANT_NOT_FOUND, "no tenant '%s'", tenant);
 }
@@ -229,7 +214,7 @@ static enum berth_code load_config(struct cp_cache *cache, const struct berth_do
     enum berth_code code = cp_config_decode(doc, tenant, config_id, ret, &why);
 
     if (code == BERTH_NOT_FOUND) {
-        code = cp_check_epoch(cache->options.redis, err);
+        code = berth_epoch_check(cache->options.redis, err);
         if (code)
             return code;
         code = why.code;

@@ -41,8 +41,3 @@ BERTH_MUST_CHECK enum berth_code cp_cache_config(struct cp_cache *cache, const c
 
 /* Read it anew at the next use: after a write of our own. config_id NULL: the tenant. */
 void cp_cache_forget(struct cp_cache *cache, const char *tenant, const char *config_id);
-
-/* BERTH_OK while berth:epoch is there. Asks Redis. Errors: INDEX_RECOVERING, STORE_UNAVAILABLE.
- */
-BERTH_MUST_CHECK enum berth_code cp_check_epoch(struct berth_redis *redis,
-                                                struct berth_error *err);

@@ -6,10 +6,10 @@
 
 #include "common/ids/ids.h"
 #include "common/json/json.h"
+#include "common/messages/messages.h"
 #include "common/records/keys.h"
 #include "common/records/message_json.h"
 #include "common/records/target.h"
-#include "services/controlplane/messages.h"
 #include "services/controlplane/names.h"
 
 typedef Berth__Control__V1__SandboxConfig SandboxConfig;
@@ -35,9 +35,9 @@ struct cp_config *cp_config_unref(struct cp_config *config)
 {
     if (!config || __atomic_sub_fetch(&config->refs, 1, __ATOMIC_ACQ_REL) > 0)
         return NULL;
-    cp_message_free(config->settings);
-    cp_message_free(config->info);
-    cp_message_free(config->target);
+    berth_message_free(config->settings);
+    berth_message_free(config->info);
+    berth_message_free(config->target);
     free(config);
     return NULL;
 }
@@ -173,15 +173,16 @@ enum berth_code cp_config_write(struct berth_cas *cas, const struct cp_config *c
     BERTH_AUTO(free) char *request_text = request ? berth_json_format(request) : NULL;
     const ProtobufCBinaryData *sealed = &config->target->sealed_credentials;
     char key[BERTH_KEY_MAX], rev[17], account[CP_ACCOUNT_HEX_SIZE], horizon[24], cordon[24];
-    int64_t cordon_ms = config->settings->cordoned
-                            ? cp_timestamp_ms(config->settings->cordon_expire_time, FOR_EVER_MS)
-                            : 0;
+    int64_t cordon_ms =
+        config->settings->cordoned
+            ? berth_timestamp_ms(config->settings->cordon_expire_time, FOR_EVER_MS)
+            : 0;
 
     if (!settings || !info || !request_text)
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     berth_key_config(key, config->tenant_id, config->config_id);
     snprintf(horizon, sizeof horizon, "%" PRId64,
-             cp_duration_ms(config->info->create_horizon, 0));
+             berth_duration_ms(config->info->create_horizon, 0));
     snprintf(cordon, sizeof cordon, "%" PRId64, cordon_ms);
     berth_cas_write(
         cas, "HSET", key, "rev", berth_rev_new(rev), "settings", settings, "state", state,
@@ -210,42 +211,42 @@ static bool show_image(const struct cp_config *config, SandboxConfig *out)
 
     if (!image->snapshot_id[0] && !image->generation)
         return true;
-    out->image = cp_message_new(&berth__control__v1__image_pointer__descriptor);
+    out->image = berth_message_new(&berth__control__v1__image_pointer__descriptor);
     if (!out->image)
         return false;
     out->image->generation = image->generation;
     out->image->usable = berth_image_usable(&config->doc);
     if (cp_hex_bytes(image->account, account, sizeof account))
         berth_hex(hex, account, sizeof account);
-    ok = cp_set_string(&out->image->snapshot_id, image->snapshot_id) &&
-         cp_set_string(&out->image->base_template_id, image->base_template_id) &&
-         cp_set_string(&out->image->fingerprint, hex) &&
-         (!image->build_ms || (out->image->build_time = cp_timestamp(image->build_ms)));
+    ok = berth_set_string(&out->image->snapshot_id, image->snapshot_id) &&
+         berth_set_string(&out->image->base_template_id, image->base_template_id) &&
+         berth_set_string(&out->image->fingerprint, hex) &&
+         (!image->build_ms || (out->image->build_time = berth_timestamp(image->build_ms)));
     if (ok && !out->image->usable)
-        ok = cp_set_string(&out->image->unusable_reason,
-                           image->snapshot_id[0] ? "the image lives in another account"
-                                                 : "no image is published");
+        ok = berth_set_string(&out->image->unusable_reason,
+                              image->snapshot_id[0] ? "the image lives in another account"
+                                                    : "no image is published");
     return ok;
 }
 
 SandboxConfig *cp_config_show(const struct cp_config *config)
 {
-    SandboxConfig *out = cp_message_copy(config->settings);
+    SandboxConfig *out = berth_message_copy(config->settings);
 
     if (!out)
         return NULL;
     out->credentials_set = config->target->sealed_credentials.len > 0;
-    if (!cp_set_string(&out->config_id, config->config_id) ||
-        !cp_set_string(&out->tenant_id, config->tenant_id) ||
-        !cp_set_string(&out->fingerprint, config->doc.account) || !show_image(config, out))
-        return cp_message_free(out);
+    if (!berth_set_string(&out->config_id, config->config_id) ||
+        !berth_set_string(&out->tenant_id, config->tenant_id) ||
+        !berth_set_string(&out->fingerprint, config->doc.account) || !show_image(config, out))
+        return berth_message_free(out);
     return out;
 }
 
 bool cp_config_cordoned(const struct cp_config *config, int64_t now_ms)
 {
     return config->settings->cordoned &&
-           now_ms < cp_timestamp_ms(config->settings->cordon_expire_time, FOR_EVER_MS);
+           now_ms < berth_timestamp_ms(config->settings->cordon_expire_time, FOR_EVER_MS);
 }
 
 /* ---------------------------------------------------------- target, account */
@@ -253,9 +254,9 @@ bool cp_config_cordoned(const struct cp_config *config, int64_t now_ms)
 static bool copy_options(const SandboxConfig *settings, BackendTarget *target)
 {
     for (size_t i = 0; i < settings->n_options; i++)
-        if (!cp_set_map(&target->n_options, &target->options,
-                        &berth__common__v1__backend_target__options_entry__descriptor,
-                        settings->options[i]->key, settings->options[i]->value))
+        if (!berth_set_map(&target->n_options, &target->options,
+                           &berth__common__v1__backend_target__options_entry__descriptor,
+                           settings->options[i]->key, settings->options[i]->value))
             return false;
     return true;
 }
@@ -263,22 +264,22 @@ static bool copy_options(const SandboxConfig *settings, BackendTarget *target)
 BackendTarget *cp_config_make_target(const SandboxConfig *settings,
                                      const ProtobufCBinaryData *sealed, const uint8_t *account)
 {
-    BackendTarget *target = cp_message_new(&berth__common__v1__backend_target__descriptor);
+    BackendTarget *target = berth_message_new(&berth__common__v1__backend_target__descriptor);
 
     if (!target)
         return NULL;
     target->allow_private = settings->allow_private_endpoints;
-    if (cp_set_string(&target->config_id, settings->config_id) &&
-        cp_set_string(&target->tenant_id, settings->tenant_id) &&
-        cp_set_string(&target->backend, settings->backend) &&
-        cp_set_string(&target->api_url, settings->api_url) &&
-        cp_set_string(&target->domain, settings->domain) &&
-        cp_set_string(&target->proxy_url, settings->proxy_url) &&
+    if (berth_set_string(&target->config_id, settings->config_id) &&
+        berth_set_string(&target->tenant_id, settings->tenant_id) &&
+        berth_set_string(&target->backend, settings->backend) &&
+        berth_set_string(&target->api_url, settings->api_url) &&
+        berth_set_string(&target->domain, settings->domain) &&
+        berth_set_string(&target->proxy_url, settings->proxy_url) &&
         copy_options(settings, target) &&
-        cp_set_bytes(&target->sealed_credentials, sealed->data, sealed->len) &&
-        (!account || cp_set_bytes(&target->fingerprint, account, 32)))
+        berth_set_bytes(&target->sealed_credentials, sealed->data, sealed->len) &&
+        (!account || berth_set_bytes(&target->fingerprint, account, 32)))
         return target;
-    return cp_message_free(target);
+    return berth_message_free(target);
 }
 
 enum berth_code cp_config_account(const char *backend, const char *api_url,
@@ -337,7 +338,7 @@ enum berth_code cp_config_open(const struct berth_keyring *keyring, const Backen
     enum berth_code code;
 
     if (target->sealed_credentials.len == 0) {
-        credentials = cp_message_new(&berth__control__v1__credentials__descriptor);
+        credentials = berth_message_new(&berth__control__v1__credentials__descriptor);
     } else {
         code = berth_target_associated(target, &associated, &associated_size, err);
         if (code)

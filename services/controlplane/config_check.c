@@ -3,9 +3,9 @@
 #include <stdio.h>
 
 #include "common/fields/fields.h"
+#include "common/messages/messages.h"
 #include "services/controlplane/checks.h"
 #include "services/controlplane/controlplane.h"
-#include "services/controlplane/messages.h"
 
 typedef Berth__Control__V1__SandboxConfig SandboxConfig;
 typedef Berth__Control__V1__Credentials Credentials;
@@ -371,7 +371,7 @@ enum berth_code cp_config_apply(SandboxConfig *into, const SandboxConfig *from,
 {
     bool all_set = !mask || mask->n_paths == 0;
     bool all = mask && mask->n_paths == 1 && strcmp(mask->paths[0], "*") == 0;
-    SandboxConfig *copy = cp_message_copy(from);
+    SandboxConfig *copy = berth_message_copy(from);
     enum berth_code code = BERTH_OK;
     unsigned changes = 0;
 
@@ -386,7 +386,7 @@ enum berth_code cp_config_apply(SandboxConfig *into, const SandboxConfig *from,
             code = apply_path(into, copy, mask->paths[i], &changes, err);
     cp_credentials_free(copy->credentials);
     copy->credentials = NULL;
-    cp_message_free(copy);
+    berth_message_free(copy);
     if (!code)
         *ret_changes = changes;
     return code;
@@ -399,7 +399,7 @@ bool cp_config_defaults(SandboxConfig *config)
     if (!config->workspace_on_rebuild)
         config->workspace_on_rebuild =
             BERTH__CONTROL__V1__WORKSPACE_ON_REBUILD__WORKSPACE_ON_REBUILD_CARRY;
-    return *config->template_id || cp_set_string(&config->template_id, CP_TEMPLATE_DEFAULT);
+    return *config->template_id || berth_set_string(&config->template_id, CP_TEMPLATE_DEFAULT);
 }
 
 static bool keeps(const char *given)
@@ -411,10 +411,10 @@ bool cp_credentials_merge(Credentials *stored, const Credentials *given)
 {
     if (!given)
         return true;
-    return (keeps(given->api_key) || cp_set_string(&stored->api_key, given->api_key)) &&
-           (keeps(given->ca_pem) || cp_set_string(&stored->ca_pem, given->ca_pem)) &&
+    return (keeps(given->api_key) || berth_set_string(&stored->api_key, given->api_key)) &&
+           (keeps(given->ca_pem) || berth_set_string(&stored->ca_pem, given->ca_pem)) &&
            (keeps(given->client_cert_pem) ||
-            cp_set_string(&stored->client_cert_pem, given->client_cert_pem)) &&
+            berth_set_string(&stored->client_cert_pem, given->client_cert_pem)) &&
            (keeps(given->client_key_pem) ||
-            cp_set_string(&stored->client_key_pem, given->client_key_pem));
+            berth_set_string(&stored->client_key_pem, given->client_key_pem));
 }

@@ -5,9 +5,9 @@
 #include "common/fields/fields.h"
 #include "common/ids/ids.h"
 #include "common/log/log.h"
+#include "common/messages/messages.h"
 #include "common/time/time.h"
 #include "services/controlplane/backend.h"
-#include "services/controlplane/messages.h"
 #include "services/controlplane/policy.h"
 
 typedef Berth__Backend__V1__GetInfoResponse GetInfoResponse;
@@ -65,7 +65,7 @@ enum berth_code cp_config_connect(struct cp *cp, struct cp_config *config,
                                  config->info->account_id, account, err);
     if (code)
         return code;
-    if (!cp_set_bytes(&config->target->fingerprint, account, sizeof account))
+    if (!berth_set_bytes(&config->target->fingerprint, account, sizeof account))
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     berth_hex(config->doc.account, account, sizeof account);
     return BERTH_OK;
@@ -84,8 +84,8 @@ enum berth_code cp_config_capable(const struct cp_config *config, struct berth_e
 
 static bool set_time(Google__Protobuf__Timestamp **slot, int64_t now_ms)
 {
-    cp_message_free(*slot);
-    *slot = cp_timestamp(now_ms);
+    berth_message_free(*slot);
+    *slot = berth_timestamp(now_ms);
     return *slot != NULL;
 }
 
@@ -94,7 +94,7 @@ bool cp_config_stamp(SandboxConfig *settings, bool created)
     char etag[CP_ETAG_SIZE];
     int64_t now_ms = berth_now_ms();
 
-    return cp_set_string(&settings->etag, berth_rev_new(etag)) &&
+    return berth_set_string(&settings->etag, berth_rev_new(etag)) &&
            set_time(&settings->update_time, now_ms) &&
            (!created || set_time(&settings->create_time, now_ms));
 }
@@ -155,7 +155,7 @@ static void run_ask(void *arg)
     if (cp_backend_info(ask->cp, ask->config->target, NULL, &info, NULL) == BERTH_OK &&
         !same_message(info, ask->config->info))
         keep_info(ask->cp, ask->config, info);
-    cp_message_free(info);
+    berth_message_free(info);
     cp_config_unref(ask->config);
     free(ask);
 }

@@ -3,6 +3,7 @@
 
 #include "common/fields/fields.h"
 #include "common/ids/ids.h"
+#include "common/messages/messages.h"
 #include "common/time/time.h"
 #include "services/controlplane/backend.h"
 #include "services/controlplane/binding.h"
@@ -10,7 +11,6 @@
 #include "services/controlplane/config_check.h"
 #include "services/controlplane/config_ops.h"
 #include "services/controlplane/config_store.h"
-#include "services/controlplane/messages.h"
 #include "services/controlplane/names.h"
 #include "services/controlplane/policy.h"
 
@@ -37,7 +37,7 @@ static enum berth_code no_memory(struct berth_error *err)
 static enum berth_code clean(const SandboxConfig *from, SandboxConfig **ret,
                              struct berth_error *err)
 {
-    SandboxConfig *out = cp_message_new(&berth__control__v1__sandbox_config__descriptor);
+    SandboxConfig *out = berth_message_new(&berth__control__v1__sandbox_config__descriptor);
     char id[CP_CONFIG_ID_SIZE];
     unsigned changes;
     enum berth_code code;
@@ -45,22 +45,22 @@ static enum berth_code clean(const SandboxConfig *from, SandboxConfig **ret,
     if (!out)
         return no_memory(err);
     if (!cp_config_slug(id, from->name) && !*from->config_id) {
-        cp_message_free(out);
+        berth_message_free(out);
         return berth_fail_field(err, "config.name",
                                 "must hold a letter or digit of ASCII, or "
                                 "config_id must be given");
     }
-    if (!cp_set_string(&out->config_id, *from->config_id ? from->config_id : id) ||
-        !cp_set_string(&out->tenant_id, from->tenant_id) ||
-        !cp_set_string(&out->backend, from->backend)) {
-        cp_message_free(out);
+    if (!berth_set_string(&out->config_id, *from->config_id ? from->config_id : id) ||
+        !berth_set_string(&out->tenant_id, from->tenant_id) ||
+        !berth_set_string(&out->backend, from->backend)) {
+        berth_message_free(out);
         return no_memory(err);
     }
     code = cp_config_apply(out, from, NULL, &changes, err);
     if (!code && !cp_config_defaults(out))
         code = no_memory(err);
     if (code)
-        cp_message_free(out);
+        berth_message_free(out);
     else
         *ret = out;
     return code;
@@ -84,7 +84,7 @@ static void digest_of(const SandboxConfig *config, char ret[65])
 static enum berth_code judge_existing(const struct cp_config *there, const char *request_id,
                                       const char *digest, struct berth_error *err)
 {
-    int64_t create_ms = cp_timestamp_ms(there->settings->create_time, 0);
+    int64_t create_ms = berth_timestamp_ms(there->settings->create_time, 0);
 
     if (!*request_id || strcmp(there->create_request_id, request_id) != 0 ||
         berth_now_ms() - create_ms > REQUEST_ID_KEPT_MS)
@@ -165,9 +165,9 @@ CP_HANDLER(create_config_job)
     code = create(service, call, req, made, &stored, err);
     if (code)
         return code;
-    out = cp_message_new(&berth__control__v1__create_config_response__descriptor);
+    out = berth_message_new(&berth__control__v1__create_config_response__descriptor);
     if (!out || !(out->config = cp_config_show(stored))) {
-        cp_message_free(out);
+        berth_message_free(out);
         return no_memory(err);
     }
     *ret_resp = &out->base;
@@ -211,9 +211,9 @@ CP_HANDLER(get_config)
         code = cp_config_must_read(cp, req->tenant_id, req->config_id, &read, err);
     if (code)
         return code;
-    out = cp_message_new(&berth__control__v1__get_config_response__descriptor);
+    out = berth_message_new(&berth__control__v1__get_config_response__descriptor);
     if (!out || !(out->config = cp_config_show(read.config))) {
-        cp_message_free(out);
+        berth_message_free(out);
         code = no_memory(err);
     } else {
         *ret_resp = &out->base;
@@ -229,7 +229,7 @@ static enum berth_code add_shown(struct cp *cp, const char *tenant, const char *
     enum berth_code code = cp_config_read(cp, tenant, config_id, &read, err);
 
     if (!code && read.config &&
-        !cp_add_message(&out->n_configs, &out->configs, cp_config_show(read.config)))
+        !berth_add_message(&out->n_configs, &out->configs, cp_config_show(read.config)))
         code = no_memory(err);
     cp_config_read_deinit(&read);
     return code;
@@ -254,16 +254,16 @@ CP_HANDLER(list_configs)
         code = cp_config_ids(cp, req->tenant_id, after, size, &ids, err);
     if (code)
         return code;
-    out = cp_message_new(&berth__control__v1__list_configs_response__descriptor);
+    out = berth_message_new(&berth__control__v1__list_configs_response__descriptor);
     if (!out)
         return no_memory(err);
     for (size_t i = 0; !code && i < ids->n_items; i++)
         code = add_shown(cp, req->tenant_id, ids->items[i]->string, out, err);
     if (!code && ids->n_items == size &&
-        !cp_set_string(&out->next_page_token, ids->items[size - 1]->string))
+        !berth_set_string(&out->next_page_token, ids->items[size - 1]->string))
         code = no_memory(err);
     if (code)
-        cp_message_free(out);
+        berth_message_free(out);
     else
         *ret_resp = &out->base;
     return code;
@@ -290,7 +290,7 @@ static bool add_features(const Berth__Common__V1__Capabilities *caps,
 
     for (size_t i = 0; i < BERTH_COUNT(features); i++)
         if (features[i].there &&
-            !cp_add_string(&out->n_features, &out->features, features[i].name))
+            !berth_add_string(&out->n_features, &out->features, features[i].name))
             return false;
     return true;
 }
@@ -311,7 +311,7 @@ static enum berth_code config_of(struct cp *cp, const GetCapabilitiesRequest *re
         code = cp_session_config(cp, got->session, ret, err);
     if (!code && !*ret)
         code = berth_fail(err, BERTH_REASON_SESSION_NOT_FOUND, NULL);
-    cp_message_free(got);
+    berth_message_free(got);
     return code;
 }
 
@@ -347,11 +347,11 @@ CP_HANDLER(get_capabilities)
         code = config_of(cp, req, &config, err);
     if (code)
         return code;
-    out = cp_message_new(&berth__control__v1__get_capabilities_response__descriptor);
-    if (!out || !cp_set_string(&out->backend, config->target->backend) ||
-        !(out->capabilities = cp_message_copy(config->info->capabilities)) ||
+    out = berth_message_new(&berth__control__v1__get_capabilities_response__descriptor);
+    if (!out || !berth_set_string(&out->backend, config->target->backend) ||
+        !(out->capabilities = berth_message_copy(config->info->capabilities)) ||
         !add_features(config->info->capabilities, out)) {
-        cp_message_free(out);
+        berth_message_free(out);
         return no_memory(err);
     }
     *ret_resp = &out->base;

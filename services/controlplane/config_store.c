@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "common/ids/ids.h"
+#include "common/records/deployment.h"
 #include "common/records/event.h"
 #include "common/records/keys.h"
 
@@ -21,7 +22,7 @@ static enum berth_code decode(struct cp *cp, const struct berth_doc docs[2], con
     if (code)
         return code;
     if (!out->tenant.exists) {
-        code = cp_check_epoch(cp->redis, err);
+        code = berth_epoch_check(cp->redis, err);
         return code ? code
                     : berth_fail(err, BERTH_REASON_TENANT_NOT_FOUND, "no tenant '%s'", tenant);
     }

@@ -1,10 +1,10 @@
 /* config_update_rpc.c - ConfigService: change, delete and check configs. */
 #include "common/fields/fields.h"
+#include "common/messages/messages.h"
 #include "services/controlplane/backend.h"
 #include "services/controlplane/checks.h"
 #include "services/controlplane/config_check.h"
 #include "services/controlplane/config_ops.h"
-#include "services/controlplane/messages.h"
 #include "services/controlplane/policy.h"
 
 typedef Berth__Backend__V1__GetTemplateRequest GetTemplateRequest;
@@ -50,7 +50,7 @@ static enum berth_code change(const struct cp_config *old, const UpdateConfigReq
     config->refs = 1;
     config->info = NULL;
     config->target = NULL;
-    config->settings = cp_message_copy(old->settings);
+    config->settings = berth_message_copy(old->settings);
     if (!config->settings)
         return no_memory(err);
     code = cp_config_apply(config->settings, req->config, req->update_mask, ret_changes, err);
@@ -59,8 +59,8 @@ static enum berth_code change(const struct cp_config *old, const UpdateConfigReq
     if (code)
         return code;
     if (!(*ret_changes & CP_CHANGE_TARGET)) {
-        config->info = cp_message_copy(old->info);
-        config->target = cp_message_copy(old->target);
+        config->info = berth_message_copy(old->info);
+        config->target = berth_message_copy(old->target);
         if (!config->info || !config->target)
             return no_memory(err);
     }
@@ -84,7 +84,7 @@ static enum berth_code merge_credentials(struct cp *cp, const struct cp_config *
             return berth_fail_field(err, "config.credentials",
                                     "must be given again when api_url, domain, proxy_url or "
                                     "allow_private_endpoints change");
-        stored = cp_message_new(&berth__control__v1__credentials__descriptor);
+        stored = berth_message_new(&berth__control__v1__credentials__descriptor);
         code = stored ? BERTH_OK : no_memory(err);
     } else {
         code = cp_config_open(cp->keyring, old->target, &stored, err);
@@ -171,9 +171,9 @@ static enum berth_code update(struct cp *cp, struct berth_call *call,
         return code;
     if (!applied)
         return berth_fail(err, BERTH_REASON_CONFLICT, NULL);
-    out = cp_message_new(&berth__control__v1__update_config_response__descriptor);
+    out = berth_message_new(&berth__control__v1__update_config_response__descriptor);
     if (!out || !(out->config = cp_config_show(config))) {
-        cp_message_free(out);
+        berth_message_free(out);
         return no_memory(err);
     }
     *ret_resp = &out->base;
@@ -261,7 +261,7 @@ CP_HANDLER(delete_config)
         code = berth_fail(err, BERTH_REASON_CONFLICT, NULL);
     if (code)
         return code;
-    *ret_resp = cp_message_new(&berth__control__v1__delete_config_response__descriptor);
+    *ret_resp = berth_message_new(&berth__control__v1__delete_config_response__descriptor);
     return *ret_resp ? BERTH_OK : no_memory(err);
 }
 
@@ -284,7 +284,7 @@ static enum berth_code check_template(struct cp *cp, struct berth_call *call,
     if (code)
         return code == BERTH_UNIMPLEMENTED ? BERTH_OK : code; /* no catalogue: no word on it */
     state = resp->template_ ? resp->template_->state : 0;
-    cp_message_free(resp);
+    berth_message_free(resp);
     if (state != BERTH__COMMON__V1__TEMPLATE_STATE__TEMPLATE_STATE_READY)
         return berth_fail(err, BERTH_REASON_TEMPLATE_INVALID, "template '%s' is not ready",
                           config->settings->template_id);
@@ -302,7 +302,7 @@ static enum berth_code probe(struct cp *cp, struct berth_call *call, const Sandb
     if (!config)
         return no_memory(err);
     config->refs = 1;
-    config->settings = cp_message_copy(stored ? stored->settings : given);
+    config->settings = berth_message_copy(stored ? stored->settings : given);
     if (!config->settings || !cp_config_defaults(config->settings))
         return no_memory(err);
     if (stored)
@@ -335,9 +335,9 @@ CP_HANDLER(check_config_job)
         return code;
     code = probe(cp, call, read.config ? NULL : req->config, read.config, &why);
     cp_config_read_deinit(&read);
-    out = cp_message_new(&berth__control__v1__check_config_response__descriptor);
-    if (!out || (code && !cp_set_string(&out->message, why.text))) {
-        cp_message_free(out);
+    out = berth_message_new(&berth__control__v1__check_config_response__descriptor);
+    if (!out || (code && !berth_set_string(&out->message, why.text))) {
+        berth_message_free(out);
         return no_memory(err);
     }
     out->ok = code == BERTH_OK;

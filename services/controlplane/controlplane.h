@@ -55,14 +55,6 @@ BERTH_MUST_CHECK enum berth_code cp_enter(struct cp *cp, struct berth_error *err
 BERTH_MUST_CHECK enum berth_code cp_enter_tenant(struct cp *cp, const char *tenant,
                                                  bool even_disabled, struct berth_error *err);
 
-/* deployment.c: is the store this deployment's? With init: write it into an empty store.
- * Errors: STORE_UNAVAILABLE; FIELD_INVALID (deployment) for another's store, an empty one, and
- * with init for one that is not empty. */
-BERTH_MUST_CHECK enum berth_code
-cp_deployment_check(struct berth_redis *redis, const char *deployment, struct berth_error *err);
-BERTH_MUST_CHECK enum berth_code
-cp_deployment_init(struct berth_redis *redis, const char *deployment, struct berth_error *err);
-
 /* One table per file of handlers. */
 #define CP_METHODS(name)                                                                       \
     extern const struct berth_method cp_##name##_methods[];                                    \

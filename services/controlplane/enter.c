@@ -1,5 +1,6 @@
 /* enter.c - what every call needs before anything else: our own store, and a tenant. */
 #include "common/log/log.h"
+#include "common/records/deployment.h"
 #include "services/controlplane/controlplane.h"
 
 /* A store that could not be reached at the start is judged at the first call that reaches it.
@@ -10,7 +11,7 @@ enum berth_code cp_enter(struct cp *cp, struct berth_error *err)
 
     if (atomic_load_explicit(&cp->store_checked, memory_order_acquire))
         return BERTH_OK;
-    code = cp_deployment_check(cp->redis, cp->runtime->deployment, err);
+    code = berth_deployment_check(cp->redis, cp->runtime->deployment, err);
     if (code == BERTH_INVALID_ARGUMENT) {
         berth_log_error("the store is not this deployment's, serving nothing from it", "error",
                         err ? err->text : "");

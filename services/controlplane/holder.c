@@ -4,10 +4,10 @@
 #include <stdio.h>
 
 #include "common/log/log.h"
+#include "common/messages/messages.h"
 #include "common/time/time.h"
 #include "services/controlplane/backend.h"
 #include "services/controlplane/holder_steps.h"
-#include "services/controlplane/messages.h"
 #include "services/controlplane/names.h"
 #include "services/controlplane/policy.h"
 
@@ -59,7 +59,7 @@ static void read_intent(const struct cp_holder *h, const Intent *from, struct pl
                     ? PLAN_INTENT_PAUSE
                     : PLAN_INTENT_CREATE,
         .same_account = same_account(h->config, &from->account),
-        .not_after_ms = cp_timestamp_ms(from->not_after_time, 0),
+        .not_after_ms = berth_timestamp_ms(from->not_after_time, 0),
     };
     read_attempt(ret->attempt, &from->attempt);
     snprintf(ret->sandbox_id, sizeof ret->sandbox_id, "%s", from->sandbox_id);
@@ -215,7 +215,7 @@ enum berth_code cp_holder_run(struct cp_holder *h, struct berth_error *err)
 
 void cp_holder_deinit(struct cp_holder *h)
 {
-    h->bound = cp_message_free(h->bound);
+    h->bound = berth_message_free(h->bound);
 }
 
 /* ------------------------------------------------------------------ release */
@@ -227,7 +227,7 @@ static void released(void *arg, enum berth_code code, ProtobufCMessage *resp,
 
     if (code && code != BERTH_ABORTED) /* it runs out by itself */
         berth_warn("a lock was not given back, it runs out by itself", "error", err->text);
-    cp_message_free(resp);
+    berth_message_free(resp);
     atomic_fetch_sub(&cp->background, 1);
 }
 

@@ -1,8 +1,8 @@
 /* holder_create.c - the one create call of a grant: key, fence, attempt, tags, image,
  * environment, and everything that could be left open said explicitly. */
+#include "common/messages/messages.h"
 #include "common/time/time.h"
 #include "services/controlplane/holder_steps.h"
-#include "services/controlplane/messages.h"
 #include "services/controlplane/names.h"
 #include "services/controlplane/policy.h"
 
@@ -11,9 +11,9 @@ typedef Berth__Common__V1__SessionSpec SessionSpec;
 
 static bool set_env(CreateSandboxRequest *req, const char *name, const char *value)
 {
-    return cp_set_map(&req->n_env, &req->env,
-                      &berth__backend__v1__create_sandbox_request__env_entry__descriptor, name,
-                      value);
+    return berth_set_map(&req->n_env, &req->env,
+                         &berth__backend__v1__create_sandbox_request__env_entry__descriptor,
+                         name, value);
 }
 
 /* The config's, the session's over it, Berth's own over both. */
@@ -44,7 +44,7 @@ static bool set_volumes(const struct cp_holder *h, const SessionSpec *spec,
     Berth__Common__V1__VolumeMount **from = own ? spec->volumes : h->config->settings->volumes;
 
     for (size_t i = 0; i < n; i++)
-        if (!cp_add_message(&req->n_volumes, &req->volumes, cp_message_copy(from[i])))
+        if (!berth_add_message(&req->n_volumes, &req->volumes, berth_message_copy(from[i])))
             return false;
     return true;
 }
@@ -71,8 +71,8 @@ static bool set_identity(const struct cp_holder *h, const SessionSpec *spec,
 
     cp_unique_key(key, h->cp->runtime->deployment, ref->tenant_id, ref->session_id);
     req->fence = grant->fence;
-    return cp_set_string(&req->unique_key, key) &&
-           cp_set_bytes(&req->attempt, grant->token.data, grant->token.len) &&
+    return berth_set_string(&req->unique_key, key) &&
+           berth_set_bytes(&req->attempt, grant->token.data, grant->token.len) &&
            cp_set_tags(req, &tags, spec);
 }
 
@@ -90,7 +90,7 @@ enum berth_code cp_make_create(const struct cp_holder *h, CreateSandboxRequest *
                              err);
     if (code)
         return code;
-    req = cp_message_new(&berth__backend__v1__create_sandbox_request__descriptor);
+    req = berth_message_new(&berth__backend__v1__create_sandbox_request__descriptor);
     if (!req) {
         cp_policy_deinit(&policy);
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
@@ -98,11 +98,11 @@ enum berth_code cp_make_create(const struct cp_holder *h, CreateSandboxRequest *
     req->network = policy.network;
     req->timeouts = policy.timeouts;
     req->resources = policy.resources;
-    req->target = cp_message_copy(h->config->target);
-    req->image = cp_message_copy(h->grant->boot_image);
+    req->target = berth_message_copy(h->config->target);
+    req->image = berth_message_copy(h->grant->boot_image);
     if (!req->target || !req->image || !set_identity(h, spec, req) ||
         !set_environment(h, spec, req) || !set_volumes(h, spec, req)) {
-        cp_message_free(req);
+        berth_message_free(req);
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     }
     *ret = req;

@@ -2,9 +2,9 @@
  */
 #include <stdio.h>
 
+#include "common/messages/messages.h"
 #include "services/controlplane/backend.h"
 #include "services/controlplane/holder_steps.h"
-#include "services/controlplane/messages.h"
 #include "services/controlplane/names.h"
 
 typedef Berth__Backend__V1__ListSandboxesRequest ListSandboxesRequest;
@@ -34,7 +34,8 @@ static void note(struct cp_holder *h, const Sandbox *sandbox)
         return;
     }
     candidate = &h->plan.candidates[h->plan.n_candidates++];
-    *candidate = (struct plan_candidate){.create_ms = cp_timestamp_ms(sandbox->create_time, 0)};
+    *candidate =
+        (struct plan_candidate){.create_ms = berth_timestamp_ms(sandbox->create_time, 0)};
     snprintf(candidate->sandbox_id, sizeof candidate->sandbox_id, "%s", sandbox->sandbox_id);
     if (!cp_tag_bytes(sandbox, CP_TAG_ATTEMPT, candidate->attempt, PLAN_ATTEMPT_SIZE))
         memset(candidate->attempt, 0, PLAN_ATTEMPT_SIZE);
@@ -79,15 +80,17 @@ static bool make_request(const struct cp_holder *h, ListSandboxesRequest *req)
         &berth__backend__v1__list_sandboxes_request__metadata_entry__descriptor;
     const Berth__Common__V1__SessionRef *ref = cp_lock_ref(h->lock);
 
-    req->page = cp_message_new(&berth__common__v1__page_request__descriptor);
-    req->target = cp_message_copy(h->config->target);
+    req->page = berth_message_new(&berth__common__v1__page_request__descriptor);
+    req->target = berth_message_copy(h->config->target);
     if (!req->page || !req->target)
         return false;
     req->page->page_size = PAGE_SIZE;
-    return cp_set_map(&req->n_metadata, &req->metadata, type, CP_TAG_DEPLOYMENT,
-                      h->cp->runtime->deployment) &&
-           cp_set_map(&req->n_metadata, &req->metadata, type, CP_TAG_TENANT, ref->tenant_id) &&
-           cp_set_map(&req->n_metadata, &req->metadata, type, CP_TAG_SESSION, ref->session_id);
+    return berth_set_map(&req->n_metadata, &req->metadata, type, CP_TAG_DEPLOYMENT,
+                         h->cp->runtime->deployment) &&
+           berth_set_map(&req->n_metadata, &req->metadata, type, CP_TAG_TENANT,
+                         ref->tenant_id) &&
+           berth_set_map(&req->n_metadata, &req->metadata, type, CP_TAG_SESSION,
+                         ref->session_id);
 }
 
 static enum berth_code list_page(struct cp_holder *h, ListSandboxesRequest *req, bool *ret_last,
@@ -107,17 +110,17 @@ static enum berth_code list_page(struct cp_holder *h, ListSandboxesRequest *req,
         if (strlen(page->next_page_token) > TOKEN_MAX ||
             strcmp(page->next_page_token, req->page->page_token) == 0)
             code = incomplete(h, "its pages do not end", err);
-        else if (!cp_set_string(&req->page->page_token, page->next_page_token))
+        else if (!berth_set_string(&req->page->page_token, page->next_page_token))
             code = berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     }
-    cp_message_free(page);
+    berth_message_free(page);
     return code;
 }
 
 enum berth_code cp_list_candidates(struct cp_holder *h, struct berth_error *err)
 {
     ListSandboxesRequest *req =
-        cp_message_new(&berth__backend__v1__list_sandboxes_request__descriptor);
+        berth_message_new(&berth__backend__v1__list_sandboxes_request__descriptor);
     enum berth_code code = BERTH_OK;
     bool last = false;
 
@@ -131,6 +134,6 @@ enum berth_code cp_list_candidates(struct cp_holder *h, struct berth_error *err)
         else
             code = list_page(h, req, &last, err);
     }
-    cp_message_free(req);
+    berth_message_free(req);
     return code;
 }

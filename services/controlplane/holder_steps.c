@@ -2,9 +2,10 @@
 
 #include <stdio.h>
 
+#include "common/messages/messages.h"
+#include "common/records/deployment.h"
 #include "common/time/time.h"
 #include "services/controlplane/backend.h"
-#include "services/controlplane/messages.h"
 #include "services/controlplane/names.h"
 #include "services/controlplane/policy.h"
 #include "services/controlplane/present.h"
@@ -56,7 +57,7 @@ static enum berth_code commit(struct cp_holder *h, CommitRequest *req, bool keep
     resp = (CommitResponse *)message;
     if (ret_bound)
         *ret_bound = BERTH_STEAL(resp->binding);
-    cp_message_free(resp);
+    berth_message_free(resp);
     return BERTH_OK;
 }
 
@@ -221,7 +222,7 @@ enum berth_code cp_step_delete(struct cp_holder *h, const char *sandbox_id,
     code = adapter_call(h, BACKEND "DeleteSandbox", &req.base,
                         &berth__backend__v1__delete_sandbox_response__descriptor, left_ms,
                         &resp, &why);
-    cp_message_free(resp);
+    berth_message_free(resp);
     if (code && !says_gone(&why, sandbox_id)) {
         if (err)
             *err = why;
@@ -264,7 +265,7 @@ enum berth_code cp_step_get(struct cp_holder *h, struct berth_error *err)
         return code;
     }
     h->plan.seen = code ? PLAN_SEEN_GONE : seen_of(resp->sandbox);
-    cp_message_free(resp);
+    berth_message_free(resp);
     return BERTH_OK;
 }
 
@@ -308,7 +309,7 @@ static enum berth_code connect_sandbox(struct cp_holder *h, const char *sandbox_
                             &berth__backend__v1__connect_sandbox_response__descriptor, left_ms,
                             ret, err);
     }
-    cp_message_free(endpoint);
+    berth_message_free(endpoint);
     cp_policy_deinit(&policy);
     return code;
 }
@@ -398,7 +399,7 @@ enum berth_code cp_step_connect(struct cp_holder *h, bool *ret_done, struct bert
         note_verified(h, h->plan.sandbox_id);
         code = patch_running(h, resp, err);
     }
-    cp_message_free(resp);
+    berth_message_free(resp);
     return code;
 }
 
@@ -478,7 +479,7 @@ enum berth_code cp_step_adopt(struct cp_holder *h, const char *sandbox_id, bool 
     if (!code && !h->doomed)
         note_verified(h, sandbox_id);
     free(sealed.data);
-    cp_message_free(resp);
+    berth_message_free(resp);
     return code;
 }
 
@@ -533,14 +534,14 @@ enum berth_code cp_step_create(struct cp_holder *h, bool *ret_done, struct berth
     Google__Protobuf__Timestamp not_after;
     struct berth_error why;
     int64_t left_ms;
-    enum berth_code code = cp_check_epoch(h->cp->redis, err);
+    enum berth_code code = berth_epoch_check(h->cp->redis, err);
 
     if (!code)
         code = cp_make_create(h, &req, err);
     if (code)
         return code;
     if (!begin_call(h, &left_ms, &not_after, err)) {
-        cp_message_free(req);
+        berth_message_free(req);
         return BERTH_ABORTED;
     }
     req->not_after_time = &not_after;
@@ -559,8 +560,8 @@ enum berth_code cp_step_create(struct cp_holder *h, bool *ret_done, struct berth
         *err = why;
     }
     req->not_after_time = NULL; /* ours */
-    cp_message_free(req);
-    cp_message_free(resp);
+    berth_message_free(req);
+    berth_message_free(resp);
     return code;
 }
 
@@ -586,7 +587,7 @@ enum berth_code cp_step_pause(struct cp_holder *h, bool *ret_done, struct berth_
     code = adapter_call(h, BACKEND "PauseSandbox", &req.base,
                         &berth__backend__v1__pause_sandbox_response__descriptor, left_ms, &resp,
                         &why);
-    cp_message_free(resp);
+    berth_message_free(resp);
     if (code && says_gone(&why, h->plan.sandbox_id)) {
         h->plan.seen = PLAN_SEEN_GONE;
         return BERTH_OK;

@@ -3,10 +3,10 @@
 #include <stdio.h>
 
 #include "common/fields/fields.h"
+#include "common/messages/messages.h"
 #include "services/controlplane/binding.h"
 #include "services/controlplane/checks.h"
 #include "services/controlplane/config_ops.h"
-#include "services/controlplane/messages.h"
 #include "services/controlplane/present.h"
 #include "services/controlplane/resolve.h"
 
@@ -102,14 +102,14 @@ CP_HANDLER(renew_use)
                         &berth__binding__v1__renew_use_response__descriptor, true, &resp, err);
     if (code)
         return code;
-    out = cp_message_new(&berth__control__v1__renew_use_response__descriptor);
+    out = berth_message_new(&berth__control__v1__renew_use_response__descriptor);
     if (out) {
         out->expire_time = BERTH_STEAL(resp->expire_time);
         *ret_resp = &out->base;
     } else {
         code = berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     }
-    cp_message_free(resp);
+    berth_message_free(resp);
     return code;
 }
 
@@ -140,12 +140,12 @@ static enum berth_code read_cursor(const char *token, struct cursor *ret,
 
 static ConfigTarget *show_target(const struct cp_config *config)
 {
-    ConfigTarget *out = cp_message_new(&berth__control__v1__config_target__descriptor);
+    ConfigTarget *out = berth_message_new(&berth__control__v1__config_target__descriptor);
 
     if (out && (out->config = cp_config_show(config)) &&
-        (out->target = cp_message_copy(config->target)))
+        (out->target = berth_message_copy(config->target)))
         return out;
-    return cp_message_free(out);
+    return berth_message_free(out);
 }
 
 static enum berth_code add_target(struct cp *cp, const char *tenant, const char *config_id,
@@ -155,7 +155,7 @@ static enum berth_code add_target(struct cp *cp, const char *tenant, const char 
     enum berth_code code = cp_config_read(cp, tenant, config_id, &read, err);
 
     if (!code && read.config &&
-        !cp_add_message(&out->n_targets, &out->targets, show_target(read.config)))
+        !berth_add_message(&out->n_targets, &out->targets, show_target(read.config)))
         code = berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     cp_config_read_deinit(&read);
     return code;
@@ -183,7 +183,7 @@ static enum berth_code add_tenant(struct cp *cp, const char *tenant, const char 
             code = add_target(cp, tenant, last, out, err);
             *ret_full = out->n_targets >= size;
             snprintf(token, sizeof token, "%s/%s", tenant, last);
-            if (!code && *ret_full && !cp_set_string(&out->next_page_token, token))
+            if (!code && *ret_full && !berth_set_string(&out->next_page_token, token))
                 code = berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
         }
     }
@@ -242,7 +242,7 @@ CP_HANDLER(list_targets)
         code = cp_enter(cp, err);
     if (code)
         return code;
-    out = cp_message_new(&berth__control__v1__list_targets_response__descriptor);
+    out = berth_message_new(&berth__control__v1__list_targets_response__descriptor);
     if (!out)
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     if (*req->config_id)
@@ -254,7 +254,7 @@ CP_HANDLER(list_targets)
     else
         code = list_all(cp, &cursor, size, out, err);
     if (code)
-        cp_message_free(out);
+        berth_message_free(out);
     else
         *ret_resp = &out->base;
     return code;

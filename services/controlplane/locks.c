@@ -2,8 +2,8 @@
 
 #include <pthread.h>
 
+#include "common/messages/messages.h"
 #include "common/time/time.h"
-#include "services/controlplane/messages.h"
 
 typedef Berth__Binding__V1__RenewLockRequest RenewLockRequest;
 
@@ -42,8 +42,8 @@ static void unref_locked(struct cp_lock *lock)
 
     if (--lock->refs > 0)
         return;
-    cp_message_free(lock->ref);
-    cp_message_free(lock->grant);
+    berth_message_free(lock->ref);
+    berth_message_free(lock->grant);
     free(lock);
     if (--locks->n_alive == 0)
         pthread_cond_broadcast(&locks->quiet);
@@ -56,7 +56,7 @@ static void renewed(void *arg, enum berth_code code, ProtobufCMessage *resp,
     struct cp_locks *locks = lock->locks;
 
     (void)err;
-    cp_message_free(resp);
+    berth_message_free(resp);
     pthread_mutex_lock(&locks->mutex);
     lock->renewing = false;
     if (!code)
@@ -151,15 +151,15 @@ struct cp_lock *cp_lock_hold(struct cp_locks *locks, const Berth__Common__V1__Se
         return NULL;
     lock->locks = locks;
     lock->refs = 1;
-    lock->ref = cp_message_copy(ref);
-    lock->grant = cp_message_copy(grant);
+    lock->ref = berth_message_copy(ref);
+    lock->grant = berth_message_copy(grant);
     if (!lock->ref || !lock->grant) {
-        cp_message_free(lock->ref);
-        cp_message_free(lock->grant);
+        berth_message_free(lock->ref);
+        berth_message_free(lock->grant);
         free(lock);
         return NULL;
     }
-    lock->lease_ms = cp_duration_ms(grant->lease, LEASE_DEFAULT_MS);
+    lock->lease_ms = berth_duration_ms(grant->lease, LEASE_DEFAULT_MS);
     lock->believed_tick = sent_tick + lock->lease_ms - CP_LOCK_MARGIN_MS;
     lock->renew_tick = sent_tick + lock->lease_ms / 3;
 

@@ -12,6 +12,7 @@
 
 #include "common/ids/ids.h"
 #include "common/log/log.h"
+#include "common/records/deployment.h"
 #include "services/controlplane/config_ops.h"
 #include "services/controlplane/controlplane.h"
 
@@ -156,7 +157,7 @@ static enum berth_code make_parts(struct cp *cp, const struct settings *c,
 static enum berth_code check_store(struct cp *cp, struct berth_error *err)
 {
     struct berth_error why = {0};
-    enum berth_code code = cp_deployment_check(cp->redis, cp->runtime->deployment, &why);
+    enum berth_code code = berth_deployment_check(cp->redis, cp->runtime->deployment, &why);
 
     if (code == BERTH_INVALID_ARGUMENT) {
         if (err)
@@ -221,7 +222,7 @@ static enum berth_code ready(void *service, struct berth_error *err)
     enum berth_code code = cp_enter(cp, err);
 
     if (!code)
-        code = cp_check_epoch(cp->redis, err);
+        code = berth_epoch_check(cp->redis, err);
     if (!code && !berth_channel_ready(cp->binding, 500))
         code = berth_fail(err, BERTH_REASON_PEER_UNAVAILABLE, "binding cannot be reached");
     return code;
@@ -250,7 +251,7 @@ static enum berth_code init(const void *config, const char *deployment, struct b
     BERTH_AUTO(berth_redis_free) struct berth_redis *redis = NULL;
     enum berth_code code = open_redis(config, &redis, err);
 
-    return code ? code : cp_deployment_init(redis, deployment, err);
+    return code ? code : berth_deployment_init(redis, deployment, err);
 }
 
 /* One table of all services, in the order of their files. */

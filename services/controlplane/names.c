@@ -8,7 +8,7 @@
 #include "common/base/base.h"
 #include "common/crypto/crypto.h"
 #include "common/ids/ids.h"
-#include "services/controlplane/messages.h"
+#include "common/messages/messages.h"
 
 typedef Berth__Backend__V1__CreateSandboxRequest CreateSandboxRequest;
 
@@ -29,9 +29,9 @@ bool cp_is_maintenance(const char *session_id)
 
 static bool set_tag(CreateSandboxRequest *req, const char *key, const char *value)
 {
-    return cp_set_map(&req->n_metadata, &req->metadata,
-                      &berth__backend__v1__create_sandbox_request__metadata_entry__descriptor,
-                      key, value);
+    return berth_set_map(
+        &req->n_metadata, &req->metadata,
+        &berth__backend__v1__create_sandbox_request__metadata_entry__descriptor, key, value);
 }
 
 static bool set_tag_number(CreateSandboxRequest *req, const char *key, uint64_t value)

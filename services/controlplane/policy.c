@@ -2,7 +2,7 @@
 
 #include <stdbool.h>
 
-#include "services/controlplane/messages.h"
+#include "common/messages/messages.h"
 #include "services/controlplane/net.h"
 
 typedef Berth__Common__V1__NetworkPolicy NetworkPolicy;
@@ -16,9 +16,9 @@ typedef Berth__Common__V1__Capabilities Capabilities;
 
 void cp_policy_deinit(struct cp_policy *policy)
 {
-    policy->network = cp_message_free(policy->network);
-    policy->timeouts = cp_message_free(policy->timeouts);
-    policy->resources = cp_message_free(policy->resources);
+    policy->network = berth_message_free(policy->network);
+    policy->timeouts = berth_message_free(policy->timeouts);
+    policy->resources = berth_message_free(policy->resources);
 }
 
 /* ------------------------------------------------------------------ network */
@@ -113,28 +113,28 @@ static bool merge_lists(const NetworkPolicy *config, const NetworkPolicy *sessio
 
     for (size_t i = 0; allow && ok && i < allow->n_allow_out; i++)
         if (allow == config || may_allow(config, allow->allow_out[i]))
-            ok = cp_add_string(&out->n_allow_out, &out->allow_out, allow->allow_out[i]);
+            ok = berth_add_string(&out->n_allow_out, &out->allow_out, allow->allow_out[i]);
     for (size_t i = 0; config && ok && i < config->n_deny_out; i++)
-        ok = cp_add_string(&out->n_deny_out, &out->deny_out, config->deny_out[i]);
+        ok = berth_add_string(&out->n_deny_out, &out->deny_out, config->deny_out[i]);
     for (size_t i = 0; session && ok && i < session->n_deny_out; i++)
         if (!in_list(out->deny_out, out->n_deny_out, session->deny_out[i]))
-            ok = cp_add_string(&out->n_deny_out, &out->deny_out, session->deny_out[i]);
+            ok = berth_add_string(&out->n_deny_out, &out->deny_out, session->deny_out[i]);
     for (size_t i = 0; dns && ok && i < dns->n_dns_servers; i++)
         if (dns == config || may_ask(config, dns->dns_servers[i]))
-            ok = cp_add_string(&out->n_dns_servers, &out->dns_servers, dns->dns_servers[i]);
+            ok = berth_add_string(&out->n_dns_servers, &out->dns_servers, dns->dns_servers[i]);
     return ok;
 }
 
 static NetworkPolicy *resolve_network(const NetworkPolicy *config, const NetworkPolicy *session)
 {
-    NetworkPolicy *out = cp_message_new(&berth__common__v1__network_policy__descriptor);
+    NetworkPolicy *out = berth_message_new(&berth__common__v1__network_policy__descriptor);
 
     if (!out)
         return NULL;
     out->egress = narrow_switch(config, session, false);
     out->inbound = narrow_switch(config, session, true);
     out->dns = narrow_dns(config, session);
-    return merge_lists(config, session, out) ? out : cp_message_free(out);
+    return merge_lists(config, session, out) ? out : berth_message_free(out);
 }
 
 static enum berth_code wider(struct berth_error *err, const char *member, const char *why)
@@ -180,7 +180,7 @@ static Google__Protobuf__Duration *pick_duration(const Google__Protobuf__Duratio
 
     if (!from && otherwise_ms < 0)
         return NULL;
-    out = from ? cp_message_copy(from) : cp_duration(otherwise_ms);
+    out = from ? berth_message_copy(from) : berth_duration(otherwise_ms);
     if (!out)
         *ok = false;
     return out;
@@ -199,7 +199,7 @@ static TimeoutPolicy *resolve_timeouts(const TimeoutPolicy *config,
                                        const TimeoutPolicy *session, const Capabilities *caps)
 {
     static const TimeoutPolicy nothing = BERTH__COMMON__V1__TIMEOUT_POLICY__INIT;
-    TimeoutPolicy *out = cp_message_new(&berth__common__v1__timeout_policy__descriptor);
+    TimeoutPolicy *out = berth_message_new(&berth__common__v1__timeout_policy__descriptor);
     const TimeoutPolicy *base = config ? config : &nothing, *own = session ? session : &nothing;
     bool ok = true;
 
@@ -216,13 +216,13 @@ static TimeoutPolicy *resolve_timeouts(const TimeoutPolicy *config,
     out->auto_resume = own->auto_resume    ? own->auto_resume
                        : base->auto_resume ? base->auto_resume
                                            : OPEN;
-    return ok ? out : cp_message_free(out);
+    return ok ? out : berth_message_free(out);
 }
 
 static Resources *resolve_resources(const Resources *config, const Resources *session)
 {
     static const Resources nothing = BERTH__COMMON__V1__RESOURCES__INIT;
-    Resources *out = cp_message_new(&berth__common__v1__resources__descriptor);
+    Resources *out = berth_message_new(&berth__common__v1__resources__descriptor);
     const Resources *base = config ? config : &nothing, *own = session ? session : &nothing;
 
     if (!out)

@@ -1,8 +1,8 @@
 #include "services/controlplane/present.h"
 
+#include "common/messages/messages.h"
 #include "common/records/target.h"
 #include "services/controlplane/config_check.h"
-#include "services/controlplane/messages.h"
 #include "services/controlplane/names.h"
 #include "services/controlplane/policy.h"
 
@@ -20,7 +20,7 @@ static bool copy_into(void *slot, const void *message)
 
     if (!message)
         return true;
-    copy = cp_message_copy(message);
+    copy = berth_message_copy(message);
     memcpy(slot, &copy, sizeof copy);
     return copy != NULL;
 }
@@ -60,24 +60,24 @@ static bool show_policy(const struct cp_config *config, const SessionRecord *rec
 static Sandbox *show_sandbox(const struct cp_config *config, const SessionRecord *record,
                              const Binding *binding)
 {
-    Sandbox *out = cp_message_new(&berth__common__v1__sandbox__descriptor);
+    Sandbox *out = berth_message_new(&berth__common__v1__sandbox__descriptor);
 
     if (!out)
         return NULL;
     out->state = state_of(binding->power);
-    if (cp_set_string(&out->sandbox_id, binding->sandbox_id) &&
-        cp_set_string(&out->backend, binding->backend) &&
+    if (berth_set_string(&out->sandbox_id, binding->sandbox_id) &&
+        berth_set_string(&out->backend, binding->backend) &&
         copy_into(&out->image, binding->image) &&
         copy_into(&out->create_time, binding->create_time) &&
         copy_into(&out->end_time, binding->end_time) && show_policy(config, record, out))
         return out;
-    return cp_message_free(out);
+    return berth_message_free(out);
 }
 
 Session *cp_show_session(const struct cp_config *config, const SessionRecord *record,
                          const Binding *binding, const struct cp_session_facts *facts)
 {
-    Session *out = cp_message_new(&berth__control__v1__session__descriptor);
+    Session *out = berth_message_new(&berth__control__v1__session__descriptor);
 
     if (!out)
         return NULL;
@@ -87,11 +87,11 @@ Session *cp_show_session(const struct cp_config *config, const SessionRecord *re
     out->version = record->version;
     if (copy_into(&out->ref, record->ref) && copy_into(&out->spec, record->spec) &&
         copy_into(&out->create_time, record->create_time) &&
-        cp_set_string(&out->alias, record->alias) &&
-        cp_set_string(&out->created_by, record->created_by) &&
+        berth_set_string(&out->alias, record->alias) &&
+        berth_set_string(&out->created_by, record->created_by) &&
         (!binding || (out->sandbox = show_sandbox(config, record, binding))))
         return out;
-    return cp_message_free(out);
+    return berth_message_free(out);
 }
 
 /* ----------------------------------------------------------------- endpoint */
@@ -138,7 +138,7 @@ enum berth_code cp_open_endpoint(struct cp *cp, const Berth__Common__V1__Session
     enum berth_code code;
 
     if (binding->sealed_endpoint.len == 0) {
-        endpoint = cp_message_new(&berth__common__v1__data_plane_endpoint__descriptor);
+        endpoint = berth_message_new(&berth__common__v1__data_plane_endpoint__descriptor);
     } else {
         code = associated(ref, binding->sandbox_id, &bound_to, &bound_to_size, err);
         if (!code)
@@ -153,8 +153,8 @@ enum berth_code cp_open_endpoint(struct cp *cp, const Berth__Common__V1__Session
             &berth__common__v1__data_plane_endpoint__descriptor, NULL, size, plain);
         berth_wipe(plain, size);
     }
-    if (!endpoint || !cp_set_string(&endpoint->sandbox_id, binding->sandbox_id)) {
-        cp_message_free(endpoint);
+    if (!endpoint || !berth_set_string(&endpoint->sandbox_id, binding->sandbox_id)) {
+        berth_message_free(endpoint);
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     }
     endpoint->fence = binding->fence;
@@ -166,8 +166,8 @@ static bool show_limits(const struct cp_config *config, ResolveRouteResponse *ou
 {
     const Berth__Control__V1__SandboxConfig *settings = config->settings;
     int64_t max_ms =
-        cp_duration_ms(settings->command_timeout_max, CP_COMMAND_TIMEOUT_MAX_DEFAULT_MS);
-    int64_t timeout_ms = cp_duration_ms(settings->command_timeout, -1);
+        berth_duration_ms(settings->command_timeout_max, CP_COMMAND_TIMEOUT_MAX_DEFAULT_MS);
+    int64_t timeout_ms = berth_duration_ms(settings->command_timeout, -1);
 
     if (timeout_ms < 0) {
         timeout_ms = CP_COMMAND_TIMEOUT_DEFAULT_MS;
@@ -175,8 +175,8 @@ static bool show_limits(const struct cp_config *config, ResolveRouteResponse *ou
             timeout_ms = max_ms;
     }
     out->root_commands = settings->root_commands;
-    out->command_timeout = cp_duration(timeout_ms);
-    out->command_timeout_max = cp_duration(max_ms);
+    out->command_timeout = berth_duration(timeout_ms);
+    out->command_timeout_max = berth_duration(max_ms);
     return out->command_timeout && out->command_timeout_max;
 }
 
@@ -185,14 +185,14 @@ enum berth_code cp_show_route(struct cp *cp, const struct cp_config *config,
                               ResolveRouteResponse **ret, struct berth_error *err)
 {
     ResolveRouteResponse *out =
-        cp_message_new(&berth__control__v1__resolve_route_response__descriptor);
+        berth_message_new(&berth__control__v1__resolve_route_response__descriptor);
     enum berth_code code;
 
     if (!out)
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     code = cp_open_endpoint(cp, record->ref, binding, &out->endpoint, err);
     if (code) {
-        cp_message_free(out);
+        berth_message_free(out);
         return code;
     }
     if (!out->endpoint->kind)
@@ -201,7 +201,7 @@ enum berth_code cp_show_route(struct cp *cp, const struct cp_config *config,
     if (!copy_into(&out->endpoint->target, config->target) ||
         !copy_into(&out->capabilities, config->info->capabilities) ||
         !show_limits(config, out)) {
-        cp_message_free(out);
+        berth_message_free(out);
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     }
     *ret = out;

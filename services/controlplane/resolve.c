@@ -4,9 +4,9 @@
 
 #include "common/ids/ids.h"
 #include "common/log/log.h"
+#include "common/messages/messages.h"
 #include "common/time/time.h"
 #include "services/controlplane/backend.h"
-#include "services/controlplane/messages.h"
 
 typedef Berth__Binding__V1__AcquireRequest AcquireRequest;
 typedef Berth__Binding__V1__AcquireResponse AcquireResponse;
@@ -44,7 +44,7 @@ static void acquire(struct resolve *r);
 static void resolve_free(struct resolve *r)
 {
     cp_lock_drop(r->lock);
-    cp_message_free(r->grant);
+    berth_message_free(r->grant);
     cp_config_unref(r->config);
     free(r);
 }
@@ -106,7 +106,7 @@ static void on_tombstone(void *arg, enum berth_code code, ProtobufCMessage *resp
         got->session->state == BERTH__COMMON__V1__SESSION_STATE__SESSION_STATE_DELETED;
     struct berth_error why;
 
-    cp_message_free(resp);
+    berth_message_free(resp);
     if (deleted) {
         answer(r, &resolved);
     } else if (code) {
@@ -144,8 +144,8 @@ static void on_forgotten(void *arg, enum berth_code code, ProtobufCMessage *resp
     (void)err;
     if (!code && grant->lock)
         cp_release(forgotten->cp, forgotten->session, grant->lock, true);
-    cp_message_free(resp);
-    cp_message_free(forgotten->session);
+    berth_message_free(resp);
+    berth_message_free(forgotten->session);
     atomic_fetch_sub(&forgotten->cp->background, 1);
     free(forgotten);
 }
@@ -183,7 +183,7 @@ static void forget(struct resolve *r)
     if (!forgotten)
         return; /* it runs out by itself */
     forgotten->cp = r->cp;
-    forgotten->session = cp_message_copy(r->request.session);
+    forgotten->session = berth_message_copy(r->request.session);
     if (!forgotten->session) {
         free(forgotten);
         return;
@@ -201,7 +201,7 @@ static bool lately_seen(const struct resolve *r)
 {
     const Berth__Common__V1__SessionRef *ref = r->request.session;
     int64_t interval_ms =
-        cp_duration_ms(r->config->settings->verify_interval, r->cp->verify_interval_ms);
+        berth_duration_ms(r->config->settings->verify_interval, r->cp->verify_interval_ms);
 
     return cp_verified_since(r->cp->verified, "", ref->tenant_id, ref->session_id,
                              r->grant->binding->sandbox_id, r->sent_tick - interval_ms);
@@ -216,7 +216,7 @@ static void acquire_again(struct resolve *r, const char *failed_sandbox_id,
         return;
     }
     cp_lock_drop(BERTH_STEAL(r->lock));
-    r->grant = cp_message_free(r->grant);
+    r->grant = berth_message_free(r->grant);
     r->config = cp_config_unref(r->config);
     if (failed_sandbox_id)
         snprintf(r->failed_sandbox_id, sizeof r->failed_sandbox_id, "%s", failed_sandbox_id);
@@ -249,7 +249,7 @@ static void verify_use(void *arg)
                            &berth__backend__v1__get_sandbox_response__descriptor,
                            CP_CALL_TIMEOUT_MS, r->traceparent, &resp, &err);
     state = !code && resp->sandbox ? (int)resp->sandbox->state : 0;
-    cp_message_free(resp);
+    berth_message_free(resp);
     if (state == BERTH__COMMON__V1__SANDBOX_STATE__SANDBOX_STATE_RUNNING) {
         cp_verified_note(r->cp->verified, "", ref->tenant_id, ref->session_id, sandbox_id,
                          tick);

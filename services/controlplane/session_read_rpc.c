@@ -3,11 +3,11 @@
 
 #include "common/fields/fields.h"
 #include "common/ids/ids.h"
+#include "common/messages/messages.h"
 #include "services/controlplane/backend.h"
 #include "services/controlplane/binding.h"
 #include "services/controlplane/checks.h"
 #include "services/controlplane/judge.h"
-#include "services/controlplane/messages.h"
 #include "services/controlplane/policy.h"
 #include "services/controlplane/present.h"
 
@@ -58,7 +58,7 @@ static enum berth_code find_alias(struct cp *cp, struct berth_call *call, const 
     if (code)
         return code;
     *ret = BERTH_STEAL(found->session);
-    cp_message_free(found);
+    berth_message_free(found);
     return *ret ? BERTH_OK : berth_fail(err, BERTH_REASON_SESSION_NOT_FOUND, NULL);
 }
 
@@ -106,15 +106,15 @@ static enum berth_code refresh(struct cp *cp, struct berth_call *call,
         return BERTH_OK;
     }
     if (code || !resp->sandbox) {
-        cp_message_free(resp);
+        berth_message_free(resp);
         if (code && err)
             *err = why;
         return code ? code
                     : berth_fail(err, BERTH_REASON_INTERNAL_BUG, "no sandbox in the answer");
     }
-    cp_message_free(shown);
+    berth_message_free(shown);
     session->sandbox = BERTH_STEAL(resp->sandbox);
-    cp_message_free(resp);
+    berth_message_free(resp);
     return BERTH_OK;
 }
 
@@ -129,7 +129,7 @@ static enum berth_code load(struct cp *cp, struct berth_call *call,
         code = find_alias(cp, call, req->tenant_id, req->alias, &found, err);
     if (!code)
         code = cp_binding_get(cp, found ? found : req->session, ret, err);
-    cp_message_free(found);
+    berth_message_free(found);
     if (!code)
         code = cp_session_config(cp, (*ret)->session, ret_config, err);
     return code;
@@ -142,7 +142,7 @@ static enum berth_code respond(struct cp *cp, struct berth_call *call,
     const struct cp_session_facts facts = {.stale = got->stale,
                                            .turn_running = got->turn_running};
     GetSessionResponse *out =
-        cp_message_new(&berth__control__v1__get_session_response__descriptor);
+        berth_message_new(&berth__control__v1__get_session_response__descriptor);
     enum berth_code code = BERTH_OK;
 
     if (!out || !(out->session = cp_show_session(config, got->session, got->binding, &facts)))
@@ -150,7 +150,7 @@ static enum berth_code respond(struct cp *cp, struct berth_call *call,
     else if (fresh && out->session->sandbox && config)
         code = refresh(cp, call, config, out->session, err);
     if (code)
-        cp_message_free(out);
+        berth_message_free(out);
     else
         *ret_resp = &out->base;
     return code;
@@ -166,7 +166,7 @@ HANDLER(get_session_fresh)
 
     if (!code)
         code = respond(service, call, got, config, true, ret_resp, err);
-    cp_message_free(got);
+    berth_message_free(got);
     return code;
 }
 
@@ -188,7 +188,7 @@ HANDLER(get_session)
                         get_session_fresh, err);
     else if (!code)
         code = respond(cp, call, got, config, false, ret_resp, err);
-    cp_message_free(got);
+    berth_message_free(got);
     return code;
 }
 
@@ -264,11 +264,11 @@ static enum berth_code take(struct cp *cp, const BoundSession *from,
         return code;
     session = cp_show_session(config, from->session, from->binding, &facts);
     if (session && !has_state(session, req)) {
-        cp_message_free(session);
+        berth_message_free(session);
         return BERTH_OK;
     }
-    return cp_add_message(&out->n_sessions, &out->sessions, session) ? BERTH_OK
-                                                                     : no_memory(err);
+    return berth_add_message(&out->n_sessions, &out->sessions, session) ? BERTH_OK
+                                                                        : no_memory(err);
 }
 
 static enum berth_code take_page(struct cp *cp, struct berth_call *call,
@@ -284,9 +284,9 @@ static enum berth_code take_page(struct cp *cp, struct berth_call *call,
         return code;
     for (size_t i = 0; !code && i < page->n_sessions; i++)
         code = take(cp, page->sessions[i], req, out, err);
-    if (!code && !cp_set_string(&out->next_page_token, page->next_page_token))
+    if (!code && !berth_set_string(&out->next_page_token, page->next_page_token))
         code = no_memory(err);
-    cp_message_free(page);
+    berth_message_free(page);
     return code;
 }
 
@@ -304,9 +304,10 @@ HANDLER(list_sessions)
         code = cp_enter_tenant(cp, req->tenant_id, false, err);
     if (code)
         return code;
-    out = cp_message_new(&berth__control__v1__list_sessions_response__descriptor);
-    if (!out || !cp_set_string(&out->next_page_token, req->page ? req->page->page_token : "")) {
-        cp_message_free(out);
+    out = berth_message_new(&berth__control__v1__list_sessions_response__descriptor);
+    if (!out ||
+        !berth_set_string(&out->next_page_token, req->page ? req->page->page_token : "")) {
+        berth_message_free(out);
         return no_memory(err);
     }
     ask.tenant_id = req->tenant_id;
@@ -323,7 +324,7 @@ HANDLER(list_sessions)
             break;
     }
     if (code)
-        cp_message_free(out);
+        berth_message_free(out);
     else
         *ret_resp = &out->base;
     return code;
@@ -379,8 +380,8 @@ static enum berth_code merge(const GetBindingResponse *got, const UpdateSessionR
 {
     static const SessionSpec empty = BERTH__COMMON__V1__SESSION_SPEC__INIT;
     const Google__Protobuf__FieldMask *mask = req->update_mask;
-    SessionSpec *spec = cp_message_copy(got->session->spec);
-    SessionSpec *from = cp_message_copy(req->session->spec ? req->session->spec : &empty);
+    SessionSpec *spec = berth_message_copy(got->session->spec);
+    SessionSpec *from = berth_message_copy(req->session->spec ? req->session->spec : &empty);
     enum berth_code code = spec && from ? BERTH_OK : no_memory(err);
 
     for (size_t i = 0; !code && i < mask->n_paths; i++) {
@@ -391,9 +392,9 @@ static enum berth_code merge(const GetBindingResponse *got, const UpdateSessionR
         if (!named) /* twice is once */
             code = apply(spec, from, mask->paths[i], err);
     }
-    cp_message_free(from);
+    berth_message_free(from);
     if (code)
-        cp_message_free(spec);
+        berth_message_free(spec);
     else
         *ret = spec;
     return code;
@@ -414,7 +415,7 @@ static enum berth_code store(struct cp *cp, struct berth_call *call,
     code = cp_binding_call(cp, call, "/berth.binding.v1.BindingService/UpdateSession",
                            &ask.base, &berth__binding__v1__update_session_response__descriptor,
                            false, &resp, err);
-    cp_message_free(resp);
+    berth_message_free(resp);
     return code;
 }
 
@@ -438,8 +439,8 @@ static enum berth_code update(struct cp *cp, struct berth_call *call,
         code = cp_judge_wishes(config, spec, err);
     if (!code)
         code = store(cp, call, req, got, spec, err);
-    cp_message_free(got);
-    cp_message_free(spec);
+    berth_message_free(got);
+    berth_message_free(spec);
     return code;
 }
 
@@ -464,14 +465,14 @@ HANDLER(update_session)
     if (!code) {
         facts =
             (struct cp_session_facts){.stale = got->stale, .turn_running = got->turn_running};
-        out = cp_message_new(&berth__control__v1__update_session_response__descriptor);
+        out = berth_message_new(&berth__control__v1__update_session_response__descriptor);
         if (!out ||
             !(out->session = cp_show_session(config, got->session, got->binding, &facts)))
             code = no_memory(err);
     }
-    cp_message_free(got);
+    berth_message_free(got);
     if (code)
-        cp_message_free(out);
+        berth_message_free(out);
     else
         *ret_resp = &out->base;
     return code;

@@ -1,9 +1,9 @@
 /* session_rpc.c - SessionService: decode, check, ask binding or resolve, encode. */
 #include "common/fields/fields.h"
+#include "common/messages/messages.h"
 #include "services/controlplane/binding.h"
 #include "services/controlplane/checks.h"
 #include "services/controlplane/judge.h"
-#include "services/controlplane/messages.h"
 #include "services/controlplane/policy.h"
 #include "services/controlplane/present.h"
 #include "services/controlplane/resolve.h"
@@ -43,7 +43,7 @@ static bool add_lost(ResolveSessionResponse *out, unsigned lost)
     };
 
     for (size_t i = 0; i < BERTH_COUNT(words); i++)
-        if (lost & 1U << i && !cp_add_string(&out->n_lost, &out->lost, words[i]))
+        if (lost & 1U << i && !berth_add_string(&out->n_lost, &out->lost, words[i]))
             return false;
     return true;
 }
@@ -64,9 +64,9 @@ static enum berth_code answer_resolve(struct cp *cp, const struct cp_resolved *r
     (void)cp;
     if (resolved->outcome == CP_NOTHING_BOUND)
         return cp_no_sandbox(err);
-    out = cp_message_new(&berth__control__v1__resolve_session_response__descriptor);
+    out = berth_message_new(&berth__control__v1__resolve_session_response__descriptor);
     if (!out || !(out->session = show(resolved)) || !add_lost(out, resolved->lost)) {
-        cp_message_free(out);
+        berth_message_free(out);
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     }
     out->outcome = outcomes[resolved->outcome];
@@ -82,9 +82,9 @@ static enum berth_code answer_pause(struct cp *cp, const struct cp_resolved *res
     (void)cp;
     if (resolved->outcome == CP_NOTHING_BOUND)
         return cp_no_sandbox(err);
-    out = cp_message_new(&berth__control__v1__pause_session_response__descriptor);
+    out = berth_message_new(&berth__control__v1__pause_session_response__descriptor);
     if (!out || !(out->session = show(resolved))) {
-        cp_message_free(out);
+        berth_message_free(out);
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     }
     *ret = &out->base;
@@ -99,9 +99,9 @@ static enum berth_code answer_resume(struct cp *cp, const struct cp_resolved *re
     (void)cp;
     if (resolved->outcome == CP_NOTHING_BOUND)
         return cp_no_sandbox(err);
-    out = cp_message_new(&berth__control__v1__resume_session_response__descriptor);
+    out = berth_message_new(&berth__control__v1__resume_session_response__descriptor);
     if (!out || !(out->session = show(resolved))) {
-        cp_message_free(out);
+        berth_message_free(out);
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     }
     *ret = &out->base;
@@ -112,7 +112,7 @@ static enum berth_code answer_delete(struct cp *cp, const struct cp_resolved *re
                                      ProtobufCMessage **ret, struct berth_error *err)
 {
     ProtobufCMessage *out =
-        cp_message_new(&berth__control__v1__delete_session_response__descriptor);
+        berth_message_new(&berth__control__v1__delete_session_response__descriptor);
 
     (void)cp;
     (void)resolved;
@@ -137,7 +137,7 @@ static enum berth_code judge(struct cp *cp, const ResolveSessionRequest *req,
     if (!cp_binding_get(cp, req->session, &got, &ignored) &&
         got->session->state == BERTH__COMMON__V1__SESSION_STATE__SESSION_STATE_ACTIVE)
         code = BERTH_OK;
-    cp_message_free(got);
+    berth_message_free(got);
     if (code && err)
         *err = why;
     return code;
@@ -234,7 +234,7 @@ static enum berth_code look_before_pause(struct cp *cp,
 
         code = answer_pause(cp, &resolved, ret_resp, err);
     }
-    cp_message_free(got);
+    berth_message_free(got);
     return code;
 }
 

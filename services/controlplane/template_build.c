@@ -5,10 +5,10 @@
 #include "berth/backend/v1/backend.pb-c.h"
 #include "berth/control/v1/control.pb-c.h"
 #include "common/fields/fields.h"
+#include "common/messages/messages.h"
 #include "services/controlplane/backend.h"
 #include "services/controlplane/checks.h"
 #include "services/controlplane/config_ops.h"
-#include "services/controlplane/messages.h"
 
 typedef Berth__Control__V1__BuildTemplateRequest BuildTemplateRequest;
 
@@ -36,7 +36,7 @@ static void free_if_over(struct build *build)
 {
     if (build->caller || build->adapter || build->preparing)
         return;
-    cp_message_free(build->request);
+    berth_message_free(build->request);
     cp_config_unref(build->config);
     free(build);
 }

@@ -2,10 +2,10 @@
 #include <stdio.h>
 
 #include "common/fields/fields.h"
+#include "common/messages/messages.h"
 #include "services/controlplane/backend.h"
 #include "services/controlplane/checks.h"
 #include "services/controlplane/config_ops.h"
-#include "services/controlplane/messages.h"
 #include "services/controlplane/policy.h"
 #include "services/controlplane/template_build.h"
 
@@ -62,17 +62,17 @@ CP_HANDLER(list_templates_job)
                            CALL_TIMEOUT_MS, berth_call_traceparent(call), &resp, err);
     if (code)
         return code;
-    out = cp_message_new(&berth__control__v1__list_templates_response__descriptor);
-    if (!out || !cp_set_string(&out->next_page_token, resp->next_page_token)) {
+    out = berth_message_new(&berth__control__v1__list_templates_response__descriptor);
+    if (!out || !berth_set_string(&out->next_page_token, resp->next_page_token)) {
         code = no_memory(err);
-        cp_message_free(out);
+        berth_message_free(out);
     } else {
         out->n_templates = resp->n_templates;
         out->templates = BERTH_STEAL(resp->templates);
         resp->n_templates = 0;
         *ret_resp = &out->base;
     }
-    cp_message_free(resp);
+    berth_message_free(resp);
     return code;
 }
 
@@ -116,14 +116,14 @@ CP_HANDLER(get_template_job)
                            CALL_TIMEOUT_MS, berth_call_traceparent(call), &resp, err);
     if (code)
         return code;
-    out = cp_message_new(&berth__control__v1__get_template_response__descriptor);
+    out = berth_message_new(&berth__control__v1__get_template_response__descriptor);
     if (out) {
         out->template_ = BERTH_STEAL(resp->template_);
         *ret_resp = &out->base;
     } else {
         code = no_memory(err);
     }
-    cp_message_free(resp);
+    berth_message_free(resp);
     return code;
 }
 
@@ -167,10 +167,10 @@ CP_HANDLER(delete_template_job)
     code = cp_backend_call(cp, config->target->backend, TEMPLATES "DeleteTemplate", &ask.base,
                            &berth__backend__v1__delete_template_response__descriptor,
                            CALL_TIMEOUT_MS, berth_call_traceparent(call), &resp, err);
-    cp_message_free(resp);
+    berth_message_free(resp);
     if (code)
         return code;
-    *ret_resp = cp_message_new(&berth__control__v1__delete_template_response__descriptor);
+    *ret_resp = berth_message_new(&berth__control__v1__delete_template_response__descriptor);
     return *ret_resp ? BERTH_OK : no_memory(err);
 }
 

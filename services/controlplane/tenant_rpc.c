@@ -3,10 +3,11 @@
 
 #include "common/fields/fields.h"
 #include "common/ids/ids.h"
+#include "common/messages/messages.h"
+#include "common/records/deployment.h"
 #include "common/records/keys.h"
 #include "common/time/time.h"
 #include "services/controlplane/config_ops.h"
-#include "services/controlplane/messages.h"
 
 typedef Berth__Control__V1__CreateTenantRequest CreateTenantRequest;
 typedef Berth__Control__V1__CreateTenantResponse CreateTenantResponse;
@@ -63,15 +64,15 @@ static void read_quotas(const Quotas *from, struct berth_tenant_quotas *ret)
 
 static Tenant *show(const char *tenant_id, const struct berth_tenant_doc *doc)
 {
-    Tenant *out = cp_message_new(&berth__control__v1__tenant__descriptor);
+    Tenant *out = berth_message_new(&berth__control__v1__tenant__descriptor);
 
     if (!out)
         return NULL;
-    out->quotas = cp_message_new(&berth__control__v1__quotas__descriptor);
-    if (!out->quotas || !cp_set_string(&out->tenant_id, tenant_id) ||
-        !cp_set_string(&out->default_config_id, doc->default_config) ||
-        !cp_set_string(&out->etag, doc->rev))
-        return cp_message_free(out);
+    out->quotas = berth_message_new(&berth__control__v1__quotas__descriptor);
+    if (!out->quotas || !berth_set_string(&out->tenant_id, tenant_id) ||
+        !berth_set_string(&out->default_config_id, doc->default_config) ||
+        !berth_set_string(&out->etag, doc->rev))
+        return berth_message_free(out);
     out->disabled = doc->disabled;
     out->quotas->sessions = doc->quotas.sessions;
     out->quotas->running_sandboxes = doc->quotas.running_sandboxes;
@@ -121,7 +122,7 @@ static enum berth_code must_exist(struct cp *cp, const char *tenant,
 
     if (doc->exists)
         return BERTH_OK;
-    code = cp_check_epoch(cp->redis, err);
+    code = berth_epoch_check(cp->redis, err);
     return code ? code
                 : berth_fail(err, BERTH_REASON_TENANT_NOT_FOUND, "no tenant '%s'", tenant);
 }
@@ -197,7 +198,7 @@ static enum berth_code create(struct cp *cp, const CreateTenantRequest *req,
             return code;
         }
         if (!code)
-            code = cp_check_epoch(cp->redis, err);
+            code = berth_epoch_check(cp->redis, err);
         if (!code)
             code = add_hint(cp, tenant, err);
         if (code)
@@ -236,9 +237,9 @@ CP_HANDLER(create_tenant)
         code = create(cp, req, &doc, err);
     if (code)
         return code;
-    out = cp_message_new(&berth__control__v1__create_tenant_response__descriptor);
+    out = berth_message_new(&berth__control__v1__create_tenant_response__descriptor);
     if (!out || !(out->tenant = show(req->tenant->tenant_id, &doc))) {
-        cp_message_free(out);
+        berth_message_free(out);
         return no_memory(err);
     }
     *ret_resp = &out->base;
@@ -264,9 +265,9 @@ CP_HANDLER(get_tenant)
         code = must_exist(cp, req->tenant_id, &doc, err);
     if (code)
         return code;
-    out = cp_message_new(&berth__control__v1__get_tenant_response__descriptor);
+    out = berth_message_new(&berth__control__v1__get_tenant_response__descriptor);
     if (!out || !(out->tenant = show(req->tenant_id, &doc))) {
-        cp_message_free(out);
+        berth_message_free(out);
         return no_memory(err);
     }
     *ret_resp = &out->base;
@@ -280,7 +281,7 @@ static enum berth_code add_shown(struct cp *cp, const char *tenant, ListTenantsR
     enum berth_code code = read_tenant(cp, tenant, "", &doc, NULL, err);
 
     if (!code && doc.exists &&
-        !cp_add_message(&out->n_tenants, &out->tenants, show(tenant, &doc)))
+        !berth_add_message(&out->n_tenants, &out->tenants, show(tenant, &doc)))
         code = no_memory(err);
     return code;
 }
@@ -303,7 +304,7 @@ CP_HANDLER(list_tenants)
         code = cp_tenant_ids(cp, &ids, err);
     if (code)
         return code;
-    out = cp_message_new(&berth__control__v1__list_tenants_response__descriptor);
+    out = berth_message_new(&berth__control__v1__list_tenants_response__descriptor);
     if (!out)
         return no_memory(err);
     for (i = 0; i < ids->n_items && strcmp(ids->items[i]->string, after) <= 0; i++)
@@ -311,10 +312,10 @@ CP_HANDLER(list_tenants)
     for (; !code && i < ids->n_items && out->n_tenants < size; i++)
         code = add_shown(cp, ids->items[i]->string, out, err);
     if (!code && i < ids->n_items &&
-        !cp_set_string(&out->next_page_token, ids->items[i - 1]->string))
+        !berth_set_string(&out->next_page_token, ids->items[i - 1]->string))
         code = no_memory(err);
     if (code)
-        cp_message_free(out);
+        berth_message_free(out);
     else
         *ret_resp = &out->base;
     return code;
@@ -409,9 +410,9 @@ CP_HANDLER(update_tenant)
         code = berth_fail(err, BERTH_REASON_CONFLICT, NULL);
     if (code)
         return code;
-    out = cp_message_new(&berth__control__v1__update_tenant_response__descriptor);
+    out = berth_message_new(&berth__control__v1__update_tenant_response__descriptor);
     if (!out || !(out->tenant = show(req->tenant->tenant_id, &doc))) {
-        cp_message_free(out);
+        berth_message_free(out);
         return no_memory(err);
     }
     *ret_resp = &out->base;

@@ -1,9 +1,9 @@
 /* turn_rpc.c - SessionService: turns. Binding owns them. */
 #include "common/fields/fields.h"
 #include "common/ids/ids.h"
+#include "common/messages/messages.h"
 #include "services/controlplane/binding.h"
 #include "services/controlplane/checks.h"
-#include "services/controlplane/messages.h"
 
 #include "berth/control/v1/control.pb-c.h"
 
@@ -61,15 +61,15 @@ HANDLER(begin_turn)
                         &berth__binding__v1__begin_turn_response__descriptor, true, &resp, err);
     if (code)
         return code;
-    out = cp_message_new(&berth__control__v1__begin_turn_response__descriptor);
-    if (!out || !cp_set_string(&out->turn_token, resp->turn_token)) {
+    out = berth_message_new(&berth__control__v1__begin_turn_response__descriptor);
+    if (!out || !berth_set_string(&out->turn_token, resp->turn_token)) {
         code = berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
-        cp_message_free(out);
+        berth_message_free(out);
     } else {
         out->expire_time = BERTH_STEAL(resp->expire_time);
         *ret_resp = &out->base;
     }
-    cp_message_free(resp);
+    berth_message_free(resp);
     return code;
 }
 
@@ -102,14 +102,14 @@ HANDLER(renew_turn)
                         &berth__binding__v1__renew_turn_response__descriptor, true, &resp, err);
     if (code)
         return code;
-    out = cp_message_new(&berth__control__v1__renew_turn_response__descriptor);
+    out = berth_message_new(&berth__control__v1__renew_turn_response__descriptor);
     if (out) {
         out->expire_time = BERTH_STEAL(resp->expire_time);
         *ret_resp = &out->base;
     } else {
         code = berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     }
-    cp_message_free(resp);
+    berth_message_free(resp);
     return code;
 }
 
@@ -131,10 +131,10 @@ HANDLER(end_turn)
     code =
         cp_binding_call(cp, call, "/berth.binding.v1.BindingService/EndTurn", &ask.base,
                         &berth__binding__v1__end_turn_response__descriptor, true, &resp, err);
-    cp_message_free(resp);
+    berth_message_free(resp);
     if (code)
         return code;
-    *ret_resp = cp_message_new(&berth__control__v1__end_turn_response__descriptor);
+    *ret_resp = berth_message_new(&berth__control__v1__end_turn_response__descriptor);
     return *ret_resp ? BERTH_OK : berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
 }
 

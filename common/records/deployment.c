@@ -1,9 +1,9 @@
-/* deployment.c - whose store is this? (design section 1) */
+#include "common/records/deployment.h"
+
 #include <stdio.h>
 
 #include "common/records/keys.h"
 #include "common/time/time.h"
-#include "services/controlplane/controlplane.h"
 
 static enum berth_code call(struct berth_redis *redis, size_t argc, const char *const *argv,
                             struct berth_reply **ret, struct berth_error *err)
@@ -27,8 +27,8 @@ static enum berth_code get(struct berth_redis *redis, const char *key, char *buf
     return code;
 }
 
-enum berth_code cp_deployment_check(struct berth_redis *redis, const char *deployment,
-                                    struct berth_error *err)
+enum berth_code berth_deployment_check(struct berth_redis *redis, const char *deployment,
+                                       struct berth_error *err)
 {
     char stored[128];
     enum berth_code code = get(redis, BERTH_KEY_DEPLOYMENT, stored, sizeof stored, err);
@@ -54,8 +54,8 @@ static enum berth_code set_if_absent(struct berth_redis *redis, const char *key,
     return call(redis, BERTH_COUNT(argv), argv, &reply, err);
 }
 
-enum berth_code cp_deployment_init(struct berth_redis *redis, const char *deployment,
-                                   struct berth_error *err)
+enum berth_code berth_deployment_init(struct berth_redis *redis, const char *deployment,
+                                      struct berth_error *err)
 {
     const char *const argv[] = {"DBSIZE"};
     BERTH_AUTO(berth_reply_free) struct berth_reply *reply = NULL;
@@ -72,9 +72,20 @@ enum berth_code cp_deployment_init(struct berth_redis *redis, const char *deploy
                                 (long long)reply->integer);
     code = set_if_absent(redis, BERTH_KEY_DEPLOYMENT, deployment, err);
     if (!code)
-        code = cp_deployment_check(redis, deployment, err);
+        code = berth_deployment_check(redis, deployment, err);
     snprintf(now, sizeof now, "%lld", (long long)berth_now_ms());
     if (!code)
         code = set_if_absent(redis, BERTH_KEY_EPOCH, now, err);
+    return code;
+}
+
+enum berth_code berth_epoch_check(struct berth_redis *redis, struct berth_error *err)
+{
+    char stored[32];
+    enum berth_code code = get(redis, BERTH_KEY_EPOCH, stored, sizeof stored, err);
+
+    if (!code && !stored[0])
+        return berth_fail(err, BERTH_REASON_INDEX_RECOVERING,
+                          "the index is not whole: nothing is created until it is recovered");
     return code;
 }

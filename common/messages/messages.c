@@ -1,6 +1,6 @@
-#include "services/controlplane/messages.h"
+#include "common/messages/messages.h"
 
-void *cp_message_new(const ProtobufCMessageDescriptor *type)
+void *berth_message_new(const ProtobufCMessageDescriptor *type)
 {
     void *message = calloc(1, type->sizeof_message);
 
@@ -9,7 +9,7 @@ void *cp_message_new(const ProtobufCMessageDescriptor *type)
     return message;
 }
 
-void *cp_message_copy(const void *message)
+void *berth_message_copy(const void *message)
 {
     const ProtobufCMessage *from = message;
     size_t size = protobuf_c_message_get_packed_size(from);
@@ -24,14 +24,14 @@ void *cp_message_copy(const void *message)
     return copy;
 }
 
-void *cp_message_free(void *message)
+void *berth_message_free(void *message)
 {
     if (message)
         protobuf_c_message_free_unpacked(message, NULL);
     return NULL;
 }
 
-bool cp_set_string(char **slot, const char *value)
+bool berth_set_string(char **slot, const char *value)
 {
     char *copy = strdup(value ? value : "");
 
@@ -43,7 +43,7 @@ bool cp_set_string(char **slot, const char *value)
     return true;
 }
 
-bool cp_set_bytes(ProtobufCBinaryData *slot, const void *data, size_t size)
+bool berth_set_bytes(ProtobufCBinaryData *slot, const void *data, size_t size)
 {
     uint8_t *copy = NULL;
 
@@ -71,7 +71,7 @@ static bool grow(size_t n, void *list, void *item)
     return true;
 }
 
-bool cp_add_string(size_t *n, char ***list, const char *value)
+bool berth_add_string(size_t *n, char ***list, const char *value)
 {
     char *copy = strdup(value);
 
@@ -83,12 +83,12 @@ bool cp_add_string(size_t *n, char ***list, const char *value)
     return true;
 }
 
-bool cp_add_message(size_t *n, void *list, void *message)
+bool berth_add_message(size_t *n, void *list, void *message)
 {
     if (!message)
         return false;
     if (!grow(*n, list, message)) {
-        cp_message_free(message);
+        berth_message_free(message);
         return false;
     }
     ++*n;
@@ -101,31 +101,31 @@ static char **entry_string(void *entry, const ProtobufCMessageDescriptor *type, 
     return (char **)((char *)entry + type->fields[at].offset);
 }
 
-bool cp_set_map(size_t *n, void *list, const ProtobufCMessageDescriptor *type, const char *key,
-                const char *value)
+bool berth_set_map(size_t *n, void *list, const ProtobufCMessageDescriptor *type,
+                   const char *key, const char *value)
 {
     void **entries, *entry;
 
     memcpy(&entries, list, sizeof entries);
     for (size_t i = 0; i < *n; i++)
         if (strcmp(*entry_string(entries[i], type, 0), key) == 0)
-            return cp_set_string(entry_string(entries[i], type, 1), value);
+            return berth_set_string(entry_string(entries[i], type, 1), value);
 
-    entry = cp_message_new(type);
+    entry = berth_message_new(type);
     if (!entry)
         return false;
-    if (!cp_set_string(entry_string(entry, type, 0), key) ||
-        !cp_set_string(entry_string(entry, type, 1), value)) {
-        cp_message_free(entry);
+    if (!berth_set_string(entry_string(entry, type, 0), key) ||
+        !berth_set_string(entry_string(entry, type, 1), value)) {
+        berth_message_free(entry);
         return false;
     }
-    return cp_add_message(n, list, entry);
+    return berth_add_message(n, list, entry);
 }
 
-Google__Protobuf__Duration *cp_duration(int64_t ms)
+Google__Protobuf__Duration *berth_duration(int64_t ms)
 {
     Google__Protobuf__Duration *duration =
-        cp_message_new(&google__protobuf__duration__descriptor);
+        berth_message_new(&google__protobuf__duration__descriptor);
 
     if (duration) {
         duration->seconds = ms / 1000;
@@ -134,10 +134,10 @@ Google__Protobuf__Duration *cp_duration(int64_t ms)
     return duration;
 }
 
-Google__Protobuf__Timestamp *cp_timestamp(int64_t wall_ms)
+Google__Protobuf__Timestamp *berth_timestamp(int64_t wall_ms)
 {
     Google__Protobuf__Timestamp *timestamp =
-        cp_message_new(&google__protobuf__timestamp__descriptor);
+        berth_message_new(&google__protobuf__timestamp__descriptor);
 
     if (timestamp) {
         timestamp->seconds = wall_ms / 1000;
@@ -155,12 +155,12 @@ static int64_t to_ms(int64_t seconds, int32_t nanos)
     return seconds * 1000 + nanos / 1000000;
 }
 
-int64_t cp_duration_ms(const Google__Protobuf__Duration *duration, int64_t absent)
+int64_t berth_duration_ms(const Google__Protobuf__Duration *duration, int64_t absent)
 {
     return duration ? to_ms(duration->seconds, duration->nanos) : absent;
 }
 
-int64_t cp_timestamp_ms(const Google__Protobuf__Timestamp *timestamp, int64_t absent)
+int64_t berth_timestamp_ms(const Google__Protobuf__Timestamp *timestamp, int64_t absent)
 {
     return timestamp ? to_ms(timestamp->seconds, timestamp->nanos) : absent;
 }
