@@ -257,6 +257,7 @@ START_TEST(stream__upload_cut_off__never_a_half_close)
     open_client(ECHO_PATH("Client"));
     ck_assert(write_text("whole", 0));
     echo_client_half_close(&client);
+    echo_response_free(echo_client_read_response(&client));
     ck_assert_int_eq(echo_client_wait(&client), BERTH_OK);
     echo_client_deinit(&client);
     wait_for_at_least(&server.echo.n_half_closed, 1);
