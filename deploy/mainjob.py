@@ -27,6 +27,7 @@ PACKAGE = "tabulate"  # small, pure Python, from the public index
 WHEEL = "berth_table-1.0-py3-none-any.whl"  # the stand-in, built here
 PACKAGES_DIR = "/workspace/.packages"
 MIN_CSV = 1_000_000
+ANALYSE = ["python3", "/workspace/analyse.py"]
 
 # Runs inside the sandbox. The token is in its memory only until the second turn.
 ANALYSIS = r'''
@@ -152,11 +153,12 @@ def module_works(api, session, module, **more):
 
 def first_turn(api, config, session, show):
     show.title(f"Session A ({session}), turn 1")
-    turn = api.begin_turn_of_new(session, config)
-    show.done("a turn begins")
-    answer = api.resolve(session, config=config, turn=turn)
+    answer = api.resolve(session, config=config)
     sandbox = answer.session.sandbox.sandbox_id
     show.done(f"the session gets a sandbox: {sandbox}", answer.outcome == pb.control.RESOLVE_OUTCOME_CREATED)
+    turn = api.begin_turn(session, "turn-1")
+    answer = api.resolve(session, turn=turn)
+    show.done("a turn begins, with this sandbox", answer.session.sandbox.sandbox_id == sandbox)
 
     data, sections = package_index()
     show.done(f"this machine's Debian package index becomes CSV: {len(data) / 1e6:.1f} MB", len(data) >= MIN_CSV)
@@ -168,8 +170,7 @@ def first_turn(api, config, session, show):
     module = install_package(api, session, turn, show)
     api.write_file(session, "/workspace/analyse.py", ANALYSIS.encode(), turn=turn)
     show.done("WriteFile /workspace/analyse.py")
-    events = api.exec(session, ["python3", "/workspace/analyse.py"], turn=turn, exec_id="analysis", detach=True,
-                      timeout=0).until_started()
+    events = api.exec(session, ANALYSE, turn=turn, exec_id="analysis", detach=True, timeout=0).until_started()
     pid = events.started.pid
     events.cancel()
     show.done(f"Exec starts the analysis in the background: pid {pid}")
@@ -207,9 +208,9 @@ def between_turns(suite, api, session, show, kill):
 
 def second_turn(api, config, session, first, show):
     show.title("Session A, turn 2")
-    turn = api.begin_turn(session)
+    turn = api.begin_turn(session, "turn-2")
     show.done("a turn begins")
-    answer = api.resolve(session, config=config, turn=turn)
+    answer = api.resolve(session, turn=turn)
     outcome = pb.control.ResolveOutcome.Name(answer.outcome)[len("RESOLVE_OUTCOME_"):].lower()
     show.done(f"the session resolves to the same sandbox ({outcome})",
               answer.session.sandbox.sandbox_id == first["sandbox"] and not answer.lost and
@@ -218,9 +219,10 @@ def second_turn(api, config, session, first, show):
     show.done(f"the background process still runs: pid {first['pid']}",
               len(running) == 1 and running[0].pid == first["pid"] and not running[0].HasField("exited"))
     api.write_file(session, "/workspace/continue", b"", turn=turn)
-    end = api.attach(session, "analysis").finish()
+    # The same exec_id and command again: attaches, never starts twice.
+    end = api.exec(session, ANALYSE, turn=turn, exec_id="analysis", detach=True, timeout=0).finish()
     show.done(f"it goes on, ends and says: {end.stdout.decode().strip()}",
-              end.exited is not None and end.exited.exit_code == 0 and b"analysed" in end.stdout)
+              end.started.attached and end.started.pid == first["pid"] and end.exited is not None and end.exited.exit_code == 0 and b"analysed" in end.stdout)
     report = json.loads(api.read_file(session, "/workspace/output/report.json"))
     show.done("ReadFile /workspace/output/report.json")
     show.done("its memory came through: the token it never wrote down in turn 1 has the hash it told then",

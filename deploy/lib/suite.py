@@ -108,10 +108,6 @@ class Suite:
         kind = "controlplane" if name.startswith("controlplane") else name
         return os.path.join(self.facts["build"], "services", kind, "berth-" + kind)
 
-    def socket(self, name):
-        """The unix socket of an own-run-dir process."""
-        return os.path.join(self.run_dir(name), name.split("-2")[0] + ".sock")
-
     def run_dir(self, name="controlplane"):
         if name.startswith("controlplane-"):
             return self.path("run", name)
@@ -123,6 +119,10 @@ class Suite:
         if name in ("binding", "adapter-local"):
             return "unix:" + self.path("run", name + ".sock")
         return f"127.0.0.1:{port}"
+
+    def internal_target(self, name):
+        """The socket where peers are told apart."""
+        return "unix:" + os.path.join(self.run_dir(name), name.split("-2")[0] + ".sock")
 
     def client(self, tenant="default", control="controlplane", **more):
         return client.Client(self.target(control), self.target("dataplane"), self.target("skills"),

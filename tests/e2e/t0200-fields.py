@@ -65,6 +65,40 @@ TABLE = [
         ("ListSnapshots", S.ListSnapshotsRequest(tenant_id="no-such-tenant")),
         ("DeleteSnapshot", S.DeleteSnapshotRequest(tenant_id="default", snapshot_id="no-such-snapshot"))]),
 ]
+# What peers call; the same rules.
+B, N = pb.backend, pb.binding
+LOCK = N.Lock(token=b"0" * 16, fence=1)
+TARGET = pb.common.BackendTarget(config_id="local", backend="local", tenant_id="default")
+INTERNAL = [
+    ("controlplane", "berth.control.v1.InternalService", [
+        ("ResolveRoute", C.ResolveRouteRequest(session=REF)),
+        ("RenewUse", C.RenewUseRequest(session=REF, use_token="u", sandbox_id="x", end=True)),
+        ("ListTargets", C.ListTargetsRequest(tenant_id="no-such-tenant"))]),
+    ("binding", "berth.binding.v1.BindingService", [
+        ("Acquire", N.AcquireRequest(session=REF, want=N.WANT_EXISTING, owner="test", attempt=b"0" * 16)),
+        ("Commit", N.CommitRequest(session=REF, lock=LOCK, gone_sandbox_id="x")),
+        ("Abort", N.AbortRequest(session=REF, lock=LOCK)),
+        ("RenewLock", N.RenewLockRequest(session=REF, lock=LOCK)),
+        ("GetBinding", N.GetBindingRequest(session=REF)),
+        ("ListBindings", N.ListBindingsRequest(tenant_id="no-such-tenant")),
+        ("RenewTurn", N.RenewTurnRequest(session=REF, turn_token="t")),
+        ("EndTurn", N.EndTurnRequest(session=REF, turn_token="t"))]),
+    ("adapter-local", "berth.backend.v1.BackendService", [
+        ("GetInfo", B.GetInfoRequest(target=TARGET)),
+        ("ConnectSandbox", B.ConnectSandboxRequest(target=TARGET, sandbox_id="no-such-sandbox", fence=1)),
+        ("GetSandbox", B.GetSandboxRequest(target=TARGET, sandbox_id="no-such-sandbox")),
+        ("ListSandboxes", B.ListSandboxesRequest(target=TARGET)),
+        ("PauseSandbox", B.PauseSandboxRequest(target=TARGET, sandbox_id="no-such-sandbox", fence=1)),
+        ("DeleteSandbox", B.DeleteSandboxRequest(target=TARGET, sandbox_id="no-such-sandbox", fence=1))]),
+    ("adapter-local", "berth.backend.v1.SnapshotService", [
+        ("CreateSnapshot", B.CreateSnapshotRequest(target=TARGET, sandbox_id="no-such-sandbox", name="berth-us-x", fence=1)),
+        ("ListSnapshots", B.ListSnapshotsRequest(target=TARGET)),
+        ("DeleteSnapshot", B.DeleteSnapshotRequest(target=TARGET, snapshot_id="no-such-snapshot", fence=1))]),
+    ("adapter-local", "berth.backend.v1.TemplateService", [
+        ("ListTemplates", B.ListTemplatesRequest(target=TARGET)),
+        ("GetTemplate", B.GetTemplateRequest(target=TARGET, template_id="no-such-template")),
+        ("DeleteTemplate", B.DeleteTemplateRequest(target=TARGET, template_id="no-such-template"))]),
+]
 STREAMING = {"Exec": "unary_stream", "ReadFile": "unary_stream", "WriteFile": "stream_unary"}
 
 
@@ -103,7 +137,7 @@ def judge(bad, failure):
 
 def case_of(target, service, method, request):
     def case(suite):
-        channel = suite.client().channels[target]
+        channel = suite.client().channels.get(target) or grpc.insecure_channel(suite.internal_target(target))
         valid = send(channel, service, method, request.SerializeToString())
         tap.check(valid is None or valid.code not in ("INVALID_ARGUMENT", "UNIMPLEMENTED"), "the valid request:", valid)
         before = suite.redis_cli("debug", "digest")
@@ -124,9 +158,10 @@ def case_of(target, service, method, request):
     return case
 
 
-for _target, _service, _methods in TABLE:
+for _target, _service, _methods in TABLE + INTERNAL:
     for _method, _request in _methods:
-        globals()[f"{_method.lower()}__bad_value_in_any_field__refused_by_name"] = case_of(
+        _name = _service.split(".")[1] + "_" + _method.lower()
+        globals()[f"{_name}__bad_value_in_any_field__refused_by_name"] = case_of(
             _target, _service, _method, _request)
 
 

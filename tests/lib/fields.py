@@ -111,18 +111,26 @@ def _paths(field, rule):
         yield repr(bad[:24]), bad
 
 
+SCALE = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40, "PiB": 1 << 50}
+RANGE = re.compile(r"(?<![\d.])(\d+) ?([KMGTP]iB)?\.\.(\d+) ?([KMGTP]iB)?(?![\d.])(?! ?(?:characters|bytes of|of \[))")
+
+
 def _numbers(field, rule):
-    limits = re.search(r"(?<![\d.])(\d+)\.\.(\d+)(?![\d.]| ?characters| ?bytes)", rule)
+    limits = RANGE.search(rule)
     bits = INTS.get(field.type) or UNSIGNED.get(field.type)
     if not bits or "more is cut" in rule:
         return
     if limits:
-        low, high = int(limits.group(1)), int(limits.group(2))
-        if low > 0 and field.containing_oneof is None and not re.search(r"\b0[:=]|; 0| 0 ", rule):
-            yield str(low - 1), low - 1
-        yield str(high + 1), high + 1
-        yield "the greatest there is", 2 ** bits - 1
-    if field.type in INTS:
+        low, high = (int(limits.group(n)) * SCALE[limits.group(n + 1) or ""] for n in (1, 3))
+        if low > 0 and field.containing_oneof is None:
+            if not re.search(r"(?<![\d.])0( = |:|,| or )", rule):
+                yield str(low - 1), low - 1
+            elif low > 1:
+                yield "1", 1
+        if high + 1 < 2 ** bits:
+            yield str(high + 1), high + 1
+            yield "the greatest there is", 2 ** bits - 1
+    if field.type in INTS and "egative" not in rule.replace("Not negative", "").replace("negative is INVALID", ""):
         yield "negative", -1
         yield "the least there is", -(2 ** bits)
 
@@ -174,7 +182,7 @@ def _walk(request, steps, path, descriptor, seen, skip, outer_rule):
         if here in skip:
             continue
         rule = (rule_of(field) + " " + outer_rule).strip()
-        output = "Output only" in rule
+        output = "Output only" in rule or "checked by the caller" in rule
         name = field.name
         repeated = field.label == F.LABEL_REPEATED
 
