@@ -6,6 +6,8 @@
 
 #include "common/time/time.h"
 
+extern const uint8_t berth_descriptors[], berth_descriptors_end[]; /* of the tests' protos */
+
 static EchoResponse *new_response(void)
 {
     EchoResponse *response = malloc(sizeof *response);
@@ -307,6 +309,7 @@ const size_t n_echo_methods = BERTH_COUNT(echo_methods);
 void echo_server_start(struct echo_server *server, const struct berth_server_options *options,
                        const char *path)
 {
+    static const char *const services[] = {"berth.testing.v1.EchoService"};
     struct berth_server_options mine = options ? *options : (struct berth_server_options){0};
     struct echo *echo = &server->echo;
     struct berth_error err = {0};
@@ -320,6 +323,11 @@ void echo_server_start(struct echo_server *server, const struct berth_server_opt
     ck_assert_msg(!berth_pool_new("echo-later", 4, 64, &echo->later, &err), "%s", err.text);
     ck_assert_msg(!berth_server_new(&mine, &echo->server, &err), "%s", err.text);
     ck_assert_msg(!berth_server_add(echo->server, echo_methods, n_echo_methods, echo, &err),
+                  "%s", err.text);
+    ck_assert(!berth_health_add(echo->server, &err));
+    ck_assert_msg(!berth_reflection_add(echo->server, berth_descriptors,
+                                        (size_t)(berth_descriptors_end - berth_descriptors),
+                                        services, BERTH_COUNT(services), &err),
                   "%s", err.text);
     ck_assert_msg(!berth_server_listen(echo->server, "127.0.0.1:0", &port, &err), "%s",
                   err.text);
