@@ -65,6 +65,14 @@ enum berth_code cp_check_image_id(const char *field, const char *value, bool emp
     return BERTH_OK;
 }
 
+enum berth_code cp_check_request_id(const char *value, struct berth_error *err)
+{
+    if (strlen(value) > CP_REQUEST_ID_MAX)
+        return berth_fail_field(err, "request_id", "must be at most %d bytes",
+                                CP_REQUEST_ID_MAX);
+    return berth_check_text("request_id", value, 0, CP_REQUEST_ID_MAX, err);
+}
+
 enum berth_code cp_check_image(const char *prefix, const Berth__Common__V1__Image *image,
                                struct berth_error *err)
 {

@@ -21,6 +21,7 @@ enum {
     CP_HEADER_MAX = 128,
     CP_HEADER_VALUE_MAX = 8192,
     CP_IMAGE_ID_MAX = 128,
+    CP_REQUEST_ID_MAX = 128,
 };
 
 #define CP_DAY_MS ((int64_t)24 * 60 * 60 * 1000)
@@ -34,6 +35,9 @@ BERTH_MUST_CHECK enum berth_code cp_check_ref(const char *field,
 /* A template or snapshot id: 1..128 of [A-Za-z0-9._:/-]; empty_ok: or "". */
 BERTH_MUST_CHECK enum berth_code cp_check_image_id(const char *field, const char *value,
                                                    bool empty_ok, struct berth_error *err);
+/* "" or 1..128 bytes of text, as field request_id. */
+BERTH_MUST_CHECK enum berth_code cp_check_request_id(const char *value,
+                                                     struct berth_error *err);
 /* Exactly one source, no generation. */
 BERTH_MUST_CHECK enum berth_code cp_check_image(const char *prefix,
                                                 const Berth__Common__V1__Image *image,

@@ -183,7 +183,7 @@ CP_HANDLER(create_config)
 
     (void)ret_resp;
     if (!code)
-        code = berth_check_text("request_id", req->request_id, 0, CP_REQUEST_ID_MAX, err);
+        code = cp_check_request_id(req->request_id, err);
     if (!code)
         code = cp_adapter_find(cp, req->config->backend, &adapter, err);
     if (!code)

@@ -21,7 +21,6 @@ enum {
     CP_CAS_TRIES = 8, /* of a record's read, decide, write */
     CP_CALL_TIMEOUT_MS =
         10000, /* of a call to a peer that is not a create, connect or delete */
-    CP_REQUEST_ID_MAX = 128,
     CP_TURN_TOKEN_MAX = 256,
 };
 

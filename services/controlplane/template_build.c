@@ -159,7 +159,7 @@ static enum berth_code check_build(const BuildTemplateRequest *req, struct berth
     if (!code)
         code = cp_check_image_id("name", req->name, false, err);
     if (!code)
-        code = berth_check_text("request_id", req->request_id, 0, CP_REQUEST_ID_MAX, err);
+        code = cp_check_request_id(req->request_id, err);
     return code ? code : check_recipe(req->recipe, err);
 }
 

@@ -7,6 +7,7 @@
 #include "common/records/deployment.h"
 #include "common/records/keys.h"
 #include "common/time/time.h"
+#include "services/controlplane/checks.h"
 #include "services/controlplane/config_ops.h"
 
 typedef Berth__Control__V1__CreateTenantRequest CreateTenantRequest;
@@ -230,7 +231,7 @@ CP_HANDLER(create_tenant)
         code = berth_fail_field(err, "tenant.default_config_id",
                                 "must be empty: a new tenant has no configs yet");
     if (!code)
-        code = berth_check_text("request_id", req->request_id, 0, CP_REQUEST_ID_MAX, err);
+        code = cp_check_request_id(req->request_id, err);
     if (!code)
         code = cp_enter(cp, err);
     if (!code)

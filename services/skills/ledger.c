@@ -1,0 +1,230 @@
+#include "services/skills/ledger.h"
+
+#include <stdio.h>
+
+#include "common/crypto/crypto.h"
+#include "common/ids/ids.h"
+#include "common/records/deployment.h"
+#include "common/records/event.h"
+#include "common/records/keys.h"
+
+enum { ROW_PREFIX_LEN = 4, ROW_FIELD_SIZE = 64, PLACE_SIZE = 192 };
+
+void ledger_deinit(struct ledger *ledger)
+{
+    free(ledger->rows);
+    ledger->rows = NULL;
+    ledger->n_rows = 0;
+}
+
+/* ----------------------------------------------------------------------- read */
+
+static enum berth_code read_rows(const struct berth_doc *doc, struct ledger *out,
+                                 struct berth_error *err)
+{
+    out->rows = calloc(doc->n_fields + 1, sizeof *out->rows);
+    if (!out->rows)
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    for (size_t i = 0; i < doc->n_fields; i++) {
+        enum berth_code code;
+
+        if (strncmp(doc->fields[i].name, "row:", ROW_PREFIX_LEN) != 0)
+            continue;
+        code = berth_snapshot_row_parse(doc->fields[i].value, &out->rows[out->n_rows], err);
+        if (code)
+            return berth_wrap(err, code, "%s: %s", doc->key, doc->fields[i].name);
+        out->n_rows++;
+    }
+    return BERTH_OK;
+}
+
+enum berth_code ledger_check_tenant(struct berth_redis *redis, const char *tenant_id,
+                                    const struct berth_tenant_doc *tenant,
+                                    struct berth_error *err)
+{
+    enum berth_code code;
+
+    if (!tenant->exists) {
+        code = berth_epoch_check(redis, err);
+        return code ? code
+                    : berth_fail(err, BERTH_REASON_TENANT_NOT_FOUND, "no tenant '%s'",
+                                 tenant_id);
+    }
+    if (tenant->disabled)
+        return berth_fail(err, BERTH_REASON_TENANT_DISABLED, "tenant '%s' is disabled",
+                          tenant_id);
+    return BERTH_OK;
+}
+
+enum berth_code ledger_read(struct berth_redis *redis, const char *tenant,
+                            const char *config_id, struct ledger *ret, struct berth_error *err)
+{
+    char tenant_key[BERTH_KEY_MAX], config_key[BERTH_KEY_MAX];
+    const struct berth_redis_get gets[] = {
+        {.key = berth_key_tenant(tenant_key, tenant)},
+        {.key = berth_key_config(config_key, tenant, config_id)},
+    };
+    struct ledger out = {0};
+    struct berth_doc docs[2];
+    int64_t now_ms;
+    enum berth_code code = berth_redis_read(redis, gets, 2, &now_ms, docs, err);
+
+    if (code)
+        return code;
+    snprintf(out.tenant_id, sizeof out.tenant_id, "%s", tenant);
+    snprintf(out.config_id, sizeof out.config_id, "%s", config_id);
+    code = berth_tenant_doc_parse(&docs[0], &out.tenant, err);
+    if (!code && !out.tenant.exists) {
+        code = berth_epoch_check(redis, err);
+        if (!code)
+            code = berth_fail(err, BERTH_REASON_TENANT_NOT_FOUND, "no tenant '%s'", tenant);
+    }
+    if (!code)
+        code = berth_config_doc_parse(&docs[1], &out.config, err);
+    if (!code)
+        code = read_rows(&docs[1], &out, err);
+    berth_doc_deinit(&docs[0]);
+    berth_doc_deinit(&docs[1]);
+    if (code)
+        ledger_deinit(&out);
+    else
+        *ret = out;
+    return code;
+}
+
+struct berth_snapshot_row *ledger_find(struct ledger *ledger, const char *row_id)
+{
+    for (size_t i = 0; i < ledger->n_rows; i++)
+        if (strcmp(ledger->rows[i].row_id, row_id) == 0)
+            return &ledger->rows[i];
+    return NULL;
+}
+
+enum berth_code ledger_locate(struct berth_redis *redis, const char *tenant,
+                              const char *snapshot_id, char ret_config[129], char ret_row[33],
+                              struct berth_error *err)
+{
+    char tenant_key[BERTH_KEY_MAX], index_key[BERTH_KEY_MAX];
+    const char *const fields[] = {snapshot_id};
+    const struct berth_redis_get gets[] = {
+        {.key = berth_key_tenant(tenant_key, tenant)},
+        {.key = berth_key_snapshot_index(index_key, tenant), .fields = fields, .n_fields = 1},
+    };
+    struct berth_tenant_doc doc;
+    struct berth_doc docs[2];
+    const char *place, *slash;
+    int64_t now_ms;
+    enum berth_code code = berth_redis_read(redis, gets, 2, &now_ms, docs, err);
+
+    if (code)
+        return code;
+    code = berth_tenant_doc_parse(&docs[0], &doc, err);
+    if (!code)
+        code = ledger_check_tenant(redis, tenant, &doc, err);
+    place = berth_doc_get(&docs[1], snapshot_id);
+    slash = strchr(place, '/');
+    if (!code && (!slash || slash - place > 128 || strlen(slash + 1) > 32))
+        code =
+            berth_fail(err, BERTH_REASON_SNAPSHOT_NOT_FOUND, "no snapshot '%s'", snapshot_id);
+    if (!code) {
+        snprintf(ret_config, 129, "%.*s", (int)(slash - place), place);
+        snprintf(ret_row, 33, "%s", slash + 1);
+    }
+    berth_doc_deinit(&docs[0]);
+    berth_doc_deinit(&docs[1]);
+    return code;
+}
+
+enum berth_code ledger_configs(struct berth_redis *redis, const char *tenant,
+                               struct berth_reply **ret, struct berth_error *err)
+{
+    char key[BERTH_KEY_MAX];
+    const char *const argv[] = {"ZRANGE", berth_key_index_configs(key, tenant), "0", "-1"};
+    enum berth_code code = berth_redis_call(redis, BERTH_COUNT(argv), argv, NULL, ret, err);
+
+    if (code == BERTH_UNKNOWN)
+        return berth_fail(err, BERTH_REASON_STORE_UNAVAILABLE, NULL);
+    return code;
+}
+
+/* ---------------------------------------------------------------------- write */
+
+static enum berth_code add_event(struct berth_cas *cas, const struct ledger *ledger,
+                                 const struct berth_snapshot_row *row, const char *kind,
+                                 struct berth_error *err)
+{
+    BERTH_AUTO(json_decref)
+    json_t *attributes = json_pack("{s:s,s:s,s:s}", "snapshot_id", row->snapshot_id, "row_id",
+                                   row->row_id, "display_name", row->display_name);
+    char id[33];
+    const struct berth_event event = {
+        .kind = kind,
+        .event_id = berth_id_hex(id, 16),
+        .session_id = row->source_session,
+        .config_id = ledger->config_id,
+        .attributes = attributes,
+    };
+
+    return attributes ? berth_event_write(cas, ledger->tenant_id, &event, err)
+                      : berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+}
+
+static enum berth_code write_row(struct berth_cas *cas, const struct ledger *ledger,
+                                 const struct berth_snapshot_row *row,
+                                 enum ledger_change change, struct berth_error *err)
+{
+    BERTH_AUTO(free) char *json = berth_snapshot_row_format(row);
+    char key[BERTH_KEY_MAX], index[BERTH_KEY_MAX], field[ROW_FIELD_SIZE], place[PLACE_SIZE];
+    char rev[17];
+
+    if (!json)
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    berth_key_config(key, ledger->tenant_id, ledger->config_id);
+    berth_key_snapshot_index(index, ledger->tenant_id);
+    snprintf(field, sizeof field, "row:%s", row->row_id);
+    snprintf(place, sizeof place, "%s/%s", ledger->config_id, row->row_id);
+    berth_cas_expect(cas, key, ledger->config.rev);
+    berth_cas_write(cas, "HSET", key, "rev", berth_rev_new(rev), NULL);
+    switch (change) {
+    case LEDGER_PUBLISH:
+        berth_cas_write(cas, "HSET", index, row->snapshot_id, place, NULL);
+        berth_cas_write(cas, "HSET", key, field, json, NULL);
+        return add_event(cas, ledger, row, "SNAPSHOT_CREATED", err);
+    case LEDGER_REMOVE:
+        berth_cas_write(cas, "HDEL", key, field, NULL);
+        if (!row->snapshot_id[0])
+            return BERTH_OK;
+        berth_cas_write(cas, "HDEL", index, row->snapshot_id, NULL);
+        return add_event(cas, ledger, row, "SNAPSHOT_DELETED", err);
+    case LEDGER_BUILD:
+    case LEDGER_KEEP:
+        berth_cas_write(cas, "HSET", key, field, json, NULL);
+        return BERTH_OK;
+    }
+    return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "unknown change");
+}
+
+enum berth_code ledger_write(struct berth_redis *redis, const struct ledger *ledger,
+                             const struct berth_snapshot_row *row, enum ledger_change change,
+                             bool *ret_applied, struct berth_error *err)
+{
+    BERTH_AUTO(berth_cas_free) struct berth_cas *cas = berth_cas_new();
+    int64_t now_ms;
+    enum berth_code code;
+
+    if (!cas)
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    code = write_row(cas, ledger, row, change, err);
+    return code ? code : berth_cas_run(redis, cas, true, ret_applied, &now_ms, NULL, err);
+}
+
+void ledger_planned_name(char buf[LEDGER_NAME_SIZE], const char *tenant, const char *config_id,
+                         const char *row_id)
+{
+    const char *const parts[] = {tenant, config_id};
+    uint8_t digest[32];
+    char hex[17];
+
+    berth_fingerprint(parts, BERTH_COUNT(parts), digest);
+    snprintf(buf, LEDGER_NAME_SIZE, "berth-us-%s-%s", berth_hex(hex, digest, 8), row_id);
+}

@@ -1,0 +1,72 @@
+/* ledger.h - the snapshot ledger: rows in c/<config>, and the index i/snapshot (snapshot id ->
+ * "<config>/<row>"), each change one compare-and-set with its event. What the ledger does not
+ * name is never deleted. Blocking. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/errors/errors.h"
+#include "common/records/config_doc.h"
+#include "common/records/tenant_doc.h"
+#include "common/redis/redis.h"
+
+enum { LEDGER_NAME_SIZE = 64, LEDGER_ROW_ID_LEN = 16 };
+
+/* A config with its rows, as read in one trip with its tenant. */
+struct ledger {
+    char tenant_id[129], config_id[129];
+    struct berth_tenant_doc tenant;
+    struct berth_config_doc config; /* !exists: there is none */
+    struct berth_snapshot_row *rows;
+    size_t n_rows;
+};
+void ledger_deinit(struct ledger *ledger);
+
+/* Errors: TENANT_NOT_FOUND, INDEX_RECOVERING, STORE_UNAVAILABLE, INTERNAL_BUG. */
+BERTH_MUST_CHECK enum berth_code ledger_read(struct berth_redis *redis, const char *tenant,
+                                             const char *config_id, struct ledger *ret,
+                                             struct berth_error *err);
+/* The row; borrowed; NULL: not there. */
+struct berth_snapshot_row *ledger_find(struct ledger *ledger, const char *row_id);
+
+/* What happens to one row. */
+enum ledger_change {
+    LEDGER_BUILD,   /* a new one, building */
+    LEDGER_PUBLISH, /* active, with its snapshot id: bootable from here on */
+    LEDGER_KEEP,    /* any other change of its fields */
+    LEDGER_REMOVE,  /* the row and its place in the index go */
+};
+
+/**
+ * ledger_write() - write one row over the ledger as read
+ * @ret_applied: false: somebody wrote in between; read again
+ *
+ * Errors: STORE_UNAVAILABLE, OUTCOME_UNKNOWN, OUT_OF_MEMORY.
+ */
+BERTH_MUST_CHECK enum berth_code ledger_write(struct berth_redis *redis,
+                                              const struct ledger *ledger,
+                                              const struct berth_snapshot_row *row,
+                                              enum ledger_change change, bool *ret_applied,
+                                              struct berth_error *err);
+
+/* "<config>" and "<row>" of a snapshot of the tenant. Errors: SNAPSHOT_NOT_FOUND,
+ * TENANT_NOT_FOUND, TENANT_DISABLED, STORE_UNAVAILABLE. */
+BERTH_MUST_CHECK enum berth_code ledger_locate(struct berth_redis *redis, const char *tenant,
+                                               const char *snapshot_id, char ret_config[129],
+                                               char ret_row[33], struct berth_error *err);
+
+/* The tenant's config ids in order; strings in the reply. */
+BERTH_MUST_CHECK enum berth_code ledger_configs(struct berth_redis *redis, const char *tenant,
+                                                struct berth_reply **ret,
+                                                struct berth_error *err);
+
+/* Errors: TENANT_NOT_FOUND, INDEX_RECOVERING, TENANT_DISABLED. */
+BERTH_MUST_CHECK enum berth_code ledger_check_tenant(struct berth_redis *redis,
+                                                     const char *tenant_id,
+                                                     const struct berth_tenant_doc *tenant,
+                                                     struct berth_error *err);
+
+/* berth-us-<16 hex of SHA-256(tenant, config)>-<row>: lower case, below 64 characters. */
+void ledger_planned_name(char buf[LEDGER_NAME_SIZE], const char *tenant, const char *config_id,
+                         const char *row_id);

@@ -1,0 +1,197 @@
+/* skills - snapshots of sessions, and the ledger of all snapshots. (The skill installer is
+ * still to come.)
+ *
+ * Called by: everybody (SnapshotService).
+ * Calls:     controlplane (routes, use tokens, targets), adapters (snapshots), Redis (the
+ * ledger: rows in c/<config> and i/snapshot). Files:     snapshot_rpc.c decodes and encodes;
+ * snapshot_make.c makes one; ledger.c knows every key; backend.c the peers; janitor.c finishes
+ * what was left behind.
+ */
+#include <stdio.h>
+
+#include "common/log/log.h"
+#include "common/records/deployment.h"
+#include "services/skills/janitor.h"
+#include "services/skills/skills.h"
+
+struct settings {
+    char *redis, *redis_user, *redis_password;
+    int64_t redis_connections, redis_timeout, redis_replicas;
+    char *controlplane;
+    char *adapter_local, *adapter_docker, *adapter_e2b, *adapter_cube;
+    int64_t snapshot_timeout, janitor_interval;
+    int64_t backend_calls;
+};
+
+#define KEY(field, type, value, doc)                                                           \
+    {                                                                                          \
+#field, BERTH_CONFIG_##type, offsetof(struct settings, field), value, doc              \
+    }
+
+static const struct berth_config_key keys[] = {
+    KEY(redis, STR, "redis://127.0.0.1:6379", "redis://host:port/db or unix:/path"),
+    KEY(redis_user, STR, "", "ACL user of Redis"),
+    KEY(redis_password, SECRET, "", "password of Redis; \"@/path\" reads a file"),
+    KEY(redis_connections, INT, "16", "connections to Redis, at most"),
+    KEY(redis_timeout, MS, "800ms", "of one command to Redis"),
+    KEY(redis_replicas, INT, "0", "replicas that must have a row before it is answered"),
+    KEY(controlplane, STR, "", "target of controlplane; empty: its socket in run_dir"),
+    KEY(adapter_local, STR, "", "target of the adapter of backend local; empty: its socket"),
+    KEY(adapter_docker, STR, "", "of backend docker"),
+    KEY(adapter_e2b, STR, "", "of backend e2b"),
+    KEY(adapter_cube, STR, "", "of backend cube"),
+    KEY(snapshot_timeout, MS, "10m", "longest time a backend gets to make a snapshot"),
+    KEY(janitor_interval, MS, "60s", "how often unfinished builds and deletes are looked at"),
+    KEY(backend_calls, INT, "24", "backend calls at once, at most, leaving 8 workers free"),
+};
+#undef KEY
+
+enum { WORKERS_FREE = 8, PER_ADAPTER = 16 };
+
+static const char *const services[] = {"berth.skills.v1.SnapshotService"};
+
+static void skills_free(struct skills *skills)
+{
+    if (!skills)
+        return;
+    skills->janitor = skills_janitor_free(skills->janitor);
+    skills->controlplane = berth_channel_free(skills->controlplane);
+    for (size_t i = 0; i < skills->n_adapters; i++)
+        berth_channel_free(skills->adapters[i].channel);
+    skills->redis = berth_redis_free(skills->redis);
+    free(skills);
+}
+BERTH_DEFINE_AUTO(struct skills *, skills_free)
+
+static enum berth_code open_redis(const struct settings *c, struct berth_redis **ret,
+                                  struct berth_error *err)
+{
+    const struct berth_redis_options options = {
+        .url = c->redis,
+        .username = c->redis_user[0] ? c->redis_user : NULL,
+        .password = c->redis_password[0] ? c->redis_password : NULL,
+        .max_connections = (unsigned)c->redis_connections,
+        .command_timeout_ms = c->redis_timeout,
+        .wait_replicas = (unsigned)c->redis_replicas,
+    };
+
+    if (c->redis_connections < 1 || c->redis_connections > 1024)
+        return berth_fail_field(err, "redis_connections", "must be 1 to 1024");
+    if (c->redis_replicas < 0 || c->redis_replicas > 16)
+        return berth_fail_field(err, "redis_replicas", "must be 0 to 16");
+    return berth_redis_new(&options, ret, err);
+}
+
+static enum berth_code open_peers(struct skills *skills, const struct settings *c,
+                                  struct berth_error *err)
+{
+    static const struct berth_channel_options options = {
+        .unavailable = BERTH_REASON_ADAPTER_UNAVAILABLE, .max_in_flight = PER_ADAPTER};
+    const struct {
+        const char *backend, *peer, *target;
+    } adapters[] = {
+        {"local", "adapter-local", c->adapter_local},
+        {"docker", "adapter-docker", c->adapter_docker},
+        {"e2b", "adapter-e2b", c->adapter_e2b},
+        {"cube", "adapter-cube", c->adapter_cube},
+    };
+    enum berth_code code = berth_peer_channel(skills->runtime, "controlplane", c->controlplane,
+                                              NULL, &skills->controlplane, err);
+
+    for (size_t i = 0; !code && i < BERTH_COUNT(adapters); i++) {
+        skills->adapters[i].backend = adapters[i].backend;
+        code = berth_peer_channel(skills->runtime, adapters[i].peer, adapters[i].target,
+                                  &options, &skills->adapters[i].channel, err);
+        skills->n_adapters += !code;
+    }
+    return code;
+}
+
+/* Another's store stops the start; one that is away does not. */
+static enum berth_code check_store(struct skills *skills, struct berth_error *err)
+{
+    struct berth_error why = {0};
+    enum berth_code code =
+        berth_deployment_check(skills->redis, skills->runtime->deployment, &why);
+
+    if (code == BERTH_INVALID_ARGUMENT) {
+        if (err)
+            *err = why;
+        return code;
+    }
+    atomic_store(&skills->store_checked, code == BERTH_OK);
+    if (code)
+        berth_warn("the store cannot be reached, serving all the same and trying again",
+                   "error", why.text);
+    return BERTH_OK;
+}
+
+static enum berth_code start(const void *config, const struct berth_runtime *runtime,
+                             void **ret_service, struct berth_error *err)
+{
+    const struct settings *c = config;
+    BERTH_AUTO(skills_free) struct skills *skills = calloc(1, sizeof *skills);
+    enum berth_code code;
+
+    if (!skills)
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    if (c->backend_calls < 1 || c->backend_calls + WORKERS_FREE > (int64_t)runtime->n_workers)
+        return berth_fail_field(err, "backend_calls", "must be 1 to workers - %d",
+                                WORKERS_FREE);
+    if (c->snapshot_timeout < 1000)
+        return berth_fail_field(err, "snapshot_timeout", "must be at least 1 second");
+    if (c->janitor_interval < 10)
+        return berth_fail_field(err, "janitor_interval", "must be at least 10 ms");
+    skills->runtime = runtime;
+    skills->snapshot_timeout_ms = c->snapshot_timeout;
+    skills->max_calls = (unsigned)c->backend_calls;
+    code = open_redis(c, &skills->redis, err);
+    if (!code)
+        code = open_peers(skills, c, err);
+    if (!code)
+        code = check_store(skills, err);
+    if (!code)
+        code = skills_janitor_new(skills, c->janitor_interval, &skills->janitor, err);
+    if (code)
+        return code;
+    *ret_service = BERTH_STEAL(skills);
+    return BERTH_OK;
+}
+
+static void stop(void *service)
+{
+    skills_free(service);
+}
+
+static enum berth_code ready(void *service, struct berth_error *err)
+{
+    struct skills *skills = service;
+    enum berth_code code = skills_enter(skills, err);
+
+    if (!code)
+        code = berth_epoch_check(skills->redis, err);
+    if (!code && !berth_channel_ready(skills->controlplane, 500))
+        code = berth_fail(err, BERTH_REASON_PEER_UNAVAILABLE, "controlplane cannot be reached");
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    const struct berth_service service = {
+        .name = "skills",
+        .doc = "snapshots of sessions, and their ledger",
+        .port = 7402,
+        .keys = keys,
+        .n_keys = BERTH_COUNT(keys),
+        .config_size = sizeof(struct settings),
+        .methods = skills_snapshot_methods,
+        .n_methods = skills_n_snapshot_methods,
+        .services = services,
+        .n_services = BERTH_COUNT(services),
+        .start = start,
+        .ready = ready,
+        .stop = stop,
+    };
+
+    return berth_service_main(&service, argc, argv);
+}
