@@ -179,6 +179,8 @@ static void stop(struct process *process, int64_t drain_ms)
     process->metrics = svc_metrics_free(process->metrics);
     if (process->started && service->stop)
         service->stop(process->state);
+    if (runtime->loop)
+        berth_loop_stop(runtime->loop); /* what was posted to it may still name the server */
     runtime->server = berth_server_free(runtime->server);
     runtime->pool = berth_pool_free(runtime->pool);
     runtime->loop = berth_loop_free(runtime->loop);
