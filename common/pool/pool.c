@@ -12,7 +12,7 @@ struct berth_pool {
     pthread_mutex_t mutex; /* all below */
     pthread_cond_t wake;
     struct berth_work *first, **last;
-    unsigned n_queued, n_idle, n_threads;
+    unsigned n_queued, n_threads, n_waiting, n_busy;
     bool stop;
     pthread_t threads[];
 };
@@ -49,9 +49,9 @@ static void *worker(void *arg)
         struct berth_work *entry;
 
         while (!pool->first && !pool->stop) {
-            pool->n_idle++;
+            pool->n_waiting++;
             pthread_cond_wait(&pool->wake, &pool->mutex);
-            pool->n_idle--;
+            pool->n_waiting--;
         }
         entry = pool->first;
         if (!entry)
@@ -60,9 +60,11 @@ static void *worker(void *arg)
         if (!pool->first)
             pool->last = &pool->first;
         pool->n_queued--;
+        pool->n_busy++;
         pthread_mutex_unlock(&pool->mutex);
         entry->fn(entry->arg);
         pthread_mutex_lock(&pool->mutex);
+        pool->n_busy--;
     }
     pthread_mutex_unlock(&pool->mutex);
     return NULL;
@@ -90,9 +92,9 @@ static bool start_worker(struct berth_pool *pool)
 /* With the mutex held. False: there is nobody who could ever run it. */
 static bool push(struct berth_pool *pool, struct berth_work *entry)
 {
-    /* Idle workers that were woken but have not run yet are still counted as idle; what is
-     * queued has a claim on them. */
-    bool wanted = pool->n_idle <= pool->n_queued && pool->n_threads < pool->n_max;
+    /* Each entry in the queue has a claim on one of the threads that are not busy. */
+    bool wanted =
+        pool->n_threads - pool->n_busy <= pool->n_queued && pool->n_threads < pool->n_max;
 
     if (wanted && !pool->stop && !start_worker(pool) && pool->n_threads == 0)
         return false;
@@ -100,7 +102,7 @@ static bool push(struct berth_pool *pool, struct berth_work *entry)
     *pool->last = entry;
     pool->last = &entry->next;
     pool->n_queued++;
-    if (pool->n_idle > 0)
+    if (pool->n_waiting > 0)
         pthread_cond_signal(&pool->wake);
     return true;
 }
@@ -113,8 +115,8 @@ enum berth_code berth_pool_submit_entry(struct berth_pool *pool, struct berth_wo
     entry->fn = fn;
     entry->arg = arg;
     pthread_mutex_lock(&pool->mutex);
-    /* Work that a new or an idle worker takes at once does not wait. */
-    room = pool->n_queued < pool->max_queued + pool->n_idle + (pool->n_max - pool->n_threads);
+    /* Work that a worker can take at once does not wait. */
+    room = pool->n_queued < pool->max_queued + (pool->n_max - pool->n_busy);
     if (room)
         pushed = push(pool, entry);
     pthread_mutex_unlock(&pool->mutex);
