@@ -136,6 +136,8 @@ struct adapter_service {
     const struct berth_runtime *runtime;
 };
 
-/* BackendService, SnapshotService, TemplateService. */
+/* BackendService; SnapshotService and TemplateService. Peers only. */
 extern const struct berth_method adapter_backend_methods[];
 extern const size_t n_adapter_backend_methods;
+extern const struct berth_method adapter_catalog_methods[];
+extern const size_t n_adapter_catalog_methods;

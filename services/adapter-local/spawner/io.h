@@ -3,6 +3,7 @@
  * last component. */
 #pragma once
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -37,6 +38,9 @@ int64_t io_tree_bytes(int dir_fd, const char *name);
 
 /* Start time of a process in clock ticks since boot; 0: no such process, or a zombie. */
 uint64_t io_process_start(pid_t pid);
+
+/* Set by a signal handler: io_run() ends its program and fails with CANCELLED. */
+extern volatile sig_atomic_t io_cancelled;
 
 /* One line of a program's output, without its newline; borrowed. False: kill the program. */
 typedef bool (*io_line_fn)(void *arg, const char *line);

@@ -25,7 +25,7 @@
 
 enum {
     SOCKET_FD = 3,
-    SOCKET_BUFFER = 4 << 20,
+    SOCKET_BUFFER = 8 << 20,
     CHILDREN_MAX = 64,
     SWEEP_EVERY_MS = 60000,
     DEADLINE_DEFAULT_MS = 60000,
@@ -52,8 +52,12 @@ struct loop {
     struct spawner spawner;
     bool opened;
     int signal_fd;
-    pid_t children[CHILDREN_MAX]; /* 0: free; answering operations */
-    pid_t sweeper;                /* 0: none */
+    struct child {
+        pid_t pid;  /* 0: free */
+        int64_t id; /* of the operation it answers */
+        bool cancel_with_us;
+    } children[CHILDREN_MAX];
+    pid_t sweeper; /* 0: none */
     bool sweep_wanted;
     int64_t next_sweep_ms; /* tick */
     /* Supervisors an earlier spawner started are not our children: watched by pidfd. */
@@ -178,11 +182,19 @@ static void handle_open(struct loop *loop, struct operation *op)
 
 /* --------------------------------------------------------------- operations */
 
+static void on_cancel(int signal_number)
+{
+    (void)signal_number;
+    io_cancelled = 1;
+}
+
 /* In the child: nothing of the parent's loop is used any more. */
 static void become_worker(struct loop *loop, const char *name)
 {
     sigset_t none;
 
+    /* Without SA_RESTART: io_run() wakes up. */
+    sigaction(SIGTERM, &(struct sigaction){.sa_handler = on_cancel}, NULL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     close(loop->signal_fd);
@@ -208,6 +220,18 @@ static _Noreturn void run_operation(struct loop *loop, struct operation *op, ope
     _exit(0);
 }
 
+/* No answer to this; the operation itself answers CANCELLED, if it was in time. */
+static void handle_cancel(struct loop *loop, const json_t *request)
+{
+    int64_t id;
+
+    if (berth_json_get_int(request, "cancel_id", 1, INT64_MAX, 1, &id, NULL))
+        return;
+    for (size_t i = 0; i < CHILDREN_MAX; i++)
+        if (loop->children[i].pid && loop->children[i].id == id)
+            kill(loop->children[i].pid, SIGTERM);
+}
+
 static void handle(struct loop *loop, json_t *request)
 {
     struct operation op = {.request = request};
@@ -230,10 +254,14 @@ static void handle(struct loop *loop, json_t *request)
         handle_open(loop, &op);
         return;
     }
+    if (strcmp(name, "cancel") == 0) {
+        handle_cancel(loop, request);
+        return;
+    }
     for (size_t i = 0; loop->opened && i < BERTH_COUNT(operations); i++)
         if (strcmp(name, operations[i].name) == 0)
             fn = operations[i].fn;
-    while (slot < CHILDREN_MAX && loop->children[slot])
+    while (slot < CHILDREN_MAX && loop->children[slot].pid)
         slot++;
     if (!fn || slot == CHILDREN_MAX) {
         (void)respond(SOCKET_FD, &op,
@@ -248,7 +276,8 @@ static void handle(struct loop *loop, json_t *request)
     if (pid < 0)
         (void)respond(SOCKET_FD, &op, io_fail(&err, "fork"), &err);
     else
-        loop->children[slot] = pid;
+        loop->children[slot] = (struct child){
+            .pid = pid, .id = op.id, .cancel_with_us = fn == spawner_build_template};
 }
 
 /* --------------------------------------------------------------------- loop */
@@ -284,8 +313,8 @@ static void reap(struct loop *loop)
         if (known)
             loop->sweeper = 0;
         for (size_t i = 0; i < CHILDREN_MAX && !known; i++)
-            if (loop->children[i] == pid) {
-                loop->children[i] = 0;
+            if (loop->children[i].pid == pid) {
+                loop->children[i].pid = 0;
                 /* One that was killed may have left something half done. */
                 loop->sweep_wanted = loop->sweep_wanted || !WIFEXITED(status);
                 known = true;
@@ -356,6 +385,10 @@ static int run(struct loop *loop)
             start_sweep(loop);
     }
     free(polls);
+    /* Sandboxes in the making are finished, a template nobody waits for is not. */
+    for (size_t i = 0; i < CHILDREN_MAX; i++)
+        if (loop->children[i].pid && loop->children[i].cancel_with_us)
+            kill(loop->children[i].pid, SIGTERM);
     return 0;
 }
 

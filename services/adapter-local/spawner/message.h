@@ -11,7 +11,7 @@
 
 #include "common/errors/errors.h"
 
-enum { MESSAGE_MAX = 384 * 1024 };
+enum { MESSAGE_MAX = 4 << 20 };
 
 /* {"ok":true}, or {"ok":false,...} with what err holds. New reference; NULL: out of memory. */
 json_t *message_result(enum berth_code code, const struct berth_error *err);

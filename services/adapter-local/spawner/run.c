@@ -12,7 +12,10 @@
 
 #include "common/time/time.h"
 
-enum { LINE_MAX_SIZE = 512 };
+/* A cancelling signal may come just before the wait. */
+enum { LINE_MAX_SIZE = 512, POLL_MS = 500 };
+
+volatile sig_atomic_t io_cancelled;
 
 struct lines {
     io_line_fn fn;
@@ -88,7 +91,7 @@ enum berth_code io_run(const char *const *argv, char *const *env, int64_t deadli
     pid_fd = (int)syscall(SYS_pidfd_open, pid, 0);
 
     /* The end of the program ends it, even if something it started holds the pipe. */
-    while (!exited && !lines.stopped && !timed_out) {
+    while (!exited && !lines.stopped && !timed_out && !io_cancelled) {
         struct pollfd polls[] = {{.fd = read_fd, .events = POLLIN},
                                  {.fd = pid_fd, .events = POLLIN}};
         int64_t left = deadline_ms - berth_tick_ms();
@@ -99,20 +102,20 @@ enum berth_code io_run(const char *const *argv, char *const *env, int64_t deadli
             timed_out = true;
             break;
         }
-        if (poll(polls, 2, left > 60000 ? 60000 : (int)left) < 0 && errno != EINTR)
+        if (poll(polls, 2, left > POLL_MS ? POLL_MS : (int)left) < 0 && errno != EINTR)
             break;
         exited = polls[1].revents != 0;
         while (poll(&polls[0], 1, 0) > 0 && (n = read(read_fd, buf, sizeof buf)) > 0)
             take(&lines, buf, (size_t)n);
         if (!exited && polls[0].revents & POLLHUP && !(polls[0].revents & POLLIN))
-            poll(&polls[1], 1, left > 60000 ? 60000 : (int)left);
+            poll(&polls[1], 1, left > POLL_MS ? POLL_MS : (int)left);
     }
     if (!exited)
         kill(-pid, SIGKILL);
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
     take(&lines, "\n", 1);
-    if (lines.stopped)
+    if (lines.stopped || (io_cancelled && !exited))
         return berth_fail(err, BERTH_REASON_CANCELLED, "%s was stopped", argv[0]);
     if (timed_out)
         return berth_fail(err, BERTH_REASON_BACKEND_TIMEOUT, "%s took too long", argv[0]);

@@ -22,7 +22,7 @@
 
 enum {
     STORE_LAYERS_MAX = 16,    /* deeper snapshots are flattened */
-    STORE_META_MAX = 1 << 20, /* bytes of one meta.json */
+    STORE_META_MAX = 5 << 20, /* bytes of one meta.json */
     STORE_PATH_MAX = 1024,    /* of the state directory and of a layer */
     STORE_TEMPLATE_DIRS_MAX = 8,
     STORE_UID_BASE = 524288, /* host uid of sandbox uid 0 in slot 0 */
