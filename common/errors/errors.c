@@ -33,7 +33,8 @@ static unsigned known(enum berth_reason reason)
     return index < BERTH_N_REASONS ? index : BERTH_REASON_NONE;
 }
 
-enum berth_code berth_fail(struct berth_error *err, enum berth_reason reason, const char *fmt, ...)
+enum berth_code berth_fail(struct berth_error *err, enum berth_reason reason, const char *fmt,
+                           ...)
 {
     unsigned index = known(reason);
     va_list args;
@@ -53,8 +54,8 @@ enum berth_code berth_fail(struct berth_error *err, enum berth_reason reason, co
     return err->code;
 }
 
-enum berth_code berth_fail_field(struct berth_error *err, const char *field, const char *rule_fmt,
-                                 ...)
+enum berth_code berth_fail_field(struct berth_error *err, const char *field,
+                                 const char *rule_fmt, ...)
 {
     va_list args;
 

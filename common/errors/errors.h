@@ -54,12 +54,12 @@ struct berth_error {
 
 /* Fill err (may be NULL) and return the code that belongs to the reason. All other members
  * are cleared. fmt NULL: use the reason's own text. */
-enum berth_code berth_fail(struct berth_error *err, enum berth_reason reason, const char *fmt, ...)
-    BERTH_PRINTF(3, 4);
+enum berth_code berth_fail(struct berth_error *err, enum berth_reason reason, const char *fmt,
+                           ...) BERTH_PRINTF(3, 4);
 
 /* FIELD_INVALID for one field: text becomes "<field>: <rule>". Returns INVALID_ARGUMENT. */
-enum berth_code berth_fail_field(struct berth_error *err, const char *field, const char *rule_fmt,
-                                 ...) BERTH_PRINTF(3, 4);
+enum berth_code berth_fail_field(struct berth_error *err, const char *field,
+                                 const char *rule_fmt, ...) BERTH_PRINTF(3, 4);
 
 /* Put context in front of the text ("load config: ...") and pass the code on. */
 enum berth_code berth_wrap(struct berth_error *err, enum berth_code code, const char *fmt, ...)
@@ -67,10 +67,10 @@ enum berth_code berth_wrap(struct berth_error *err, enum berth_code code, const 
 
 /* Copy into one of the fixed members, cut with "..." when too long. NULL counts as "". */
 void berth_error_set(char *member, size_t size, const char *value);
-#define BERTH_ERROR_SET(err, member, value)                                                      \
-    do {                                                                                         \
-        if (err)                                                                                 \
-            berth_error_set((err)->member, sizeof(err)->member, (value));                        \
+#define BERTH_ERROR_SET(err, member, value)                                                    \
+    do {                                                                                       \
+        if (err)                                                                               \
+            berth_error_set((err)->member, sizeof(err)->member, (value));                      \
     } while (0)
 
 /* "LOCK_LOST"; "" for BERTH_REASON_NONE. Static string. */
@@ -83,5 +83,6 @@ const char *berth_reason_text(enum berth_reason reason);
 /* "INVALID_ARGUMENT"; "CODE_<n>" never: unknown numbers give "UNKNOWN". Static string. */
 const char *berth_code_name(enum berth_code code);
 
-/* A reason for an errno of a file operation (ENOENT: FILE_NOT_FOUND, ENOSPC: DISK_FULL, ...). */
+/* A reason for an errno of a file operation (ENOENT: FILE_NOT_FOUND, ENOSPC: DISK_FULL, ...).
+ */
 enum berth_reason berth_reason_from_errno(int error_number);

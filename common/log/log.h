@@ -7,7 +7,8 @@
 
 enum berth_log_level { BERTH_LOG_DEBUG, BERTH_LOG_INFO, BERTH_LOG_WARN, BERTH_LOG_ERROR };
 
-/* Once, before threads: the service name that every line carries, and the lowest level written. */
+/* Once, before threads: the service name that every line carries, and the lowest level written.
+ */
 void berth_log_setup(const char *service, enum berth_log_level lowest);
 
 /* message is a constant sentence without values; values follow as key, value, ..., NULL, all

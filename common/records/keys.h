@@ -1,4 +1,5 @@
-/* keys.h - every Redis key of Berth (design section 1). All keys of a tenant share one hash tag. */
+/* keys.h - every Redis key of Berth (design section 1). All keys of a tenant share one hash
+ * tag. */
 #pragma once
 
 enum { BERTH_KEY_MAX = 320 };
@@ -10,7 +11,8 @@ const char *berth_key_session_prefix(char *buf, const char *tenant); /* "berth:{
 const char *berth_key_config(char *buf, const char *tenant, const char *config);
 const char *berth_key_config_prefix(char *buf, const char *tenant);
 const char *berth_key_index_config(char *buf, const char *tenant, const char *config);
-const char *berth_key_index_configs(char *buf, const char *tenant); /* ZSET of the tenant's config ids */
+const char *berth_key_index_configs(char *buf,
+                                    const char *tenant); /* ZSET of the tenant's config ids */
 const char *berth_key_due(char *buf, const char *tenant);
 const char *berth_key_alias(char *buf, const char *tenant);
 const char *berth_key_snapshot_index(char *buf, const char *tenant);
