@@ -30,6 +30,11 @@ void __tsan_release(void *address);
 #define RPC_TSAN_ACQUIRE(address) ((void)(address))
 #endif
 
+/* How much a sender may have on its way in one stream before the receiver has asked for it.
+ * Fixed: the core's own estimate of the line (BDP) goes up to tens of MiB per stream where the
+ * machine is busy, and a reader that has stopped must not cost that. */
+enum { RPC_STREAM_WINDOW = 1 << 20 };
+
 /* One operation of the core in flight. Lives in the object that the operation is about, which
  * therefore lives until fn is called. */
 struct rpc_tag {

@@ -2,6 +2,7 @@
  */
 #include <errno.h>
 #include <grpc/support/log.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -13,6 +14,7 @@
 #include "common/time/time.h"
 
 enum {
+    MALLOC_ARENAS = 4,
     NOFILE_WANTED = 65536,  /* raised to this where the hard limit allows */
     PEER_FD_BASE_MAX = 8192 /* keeps the kernel's table of descriptors small */
 };
@@ -231,6 +233,16 @@ static void free_plucks(void)
 
 /* ------------------------------------------------------------- init and done */
 
+/* Messages are up to 4 MiB. By default malloc maps and unmaps each large one, and the kernel
+ * clears every page of it each time: half of what a relay of 1 MiB chunks costs. What is freed
+ * is kept, up to two messages per arena. */
+static void tune_malloc(void)
+{
+    (void)mallopt(M_MMAP_THRESHOLD, 2 * BERTH_RPC_MESSAGE_MAX);
+    (void)mallopt(M_TRIM_THRESHOLD, 2 * BERTH_RPC_MESSAGE_MAX);
+    (void)mallopt(M_ARENA_MAX, MALLOC_ARENAS);
+}
+
 void berth_rpc_init(void)
 {
     sigset_t all, old;
@@ -239,6 +251,7 @@ void berth_rpc_init(void)
     if (runtime.n_users++ == 0) {
         ignore_sigpipe();
         raise_nofile();
+        tune_malloc();
         gpr_set_log_function(core_log);
         /* The core's own threads must not take the process's signals either. */
         sigfillset(&all);

@@ -38,6 +38,8 @@ static void make_core(struct berth_server *server, unsigned max_streams)
         int_arg(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, BERTH_RPC_MESSAGE_MAX),
         int_arg(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, BERTH_RPC_MESSAGE_MAX),
         int_arg(GRPC_ARG_MAX_METADATA_SIZE, BERTH_RPC_METADATA_MAX),
+        int_arg(GRPC_ARG_HTTP2_BDP_PROBE, 0),
+        int_arg(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, RPC_STREAM_WINDOW),
         int_arg(GRPC_ARG_MAX_CONCURRENT_STREAMS, (int)max_streams),
         int_arg(GRPC_ARG_KEEPALIVE_TIME_MS, KEEPALIVE_MS),
         int_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, KEEPALIVE_TIMEOUT_MS),

@@ -124,43 +124,6 @@ static void ask(struct dp_stream *s)
     s->asked_tick_ms = berth_tick_ms();
 }
 
-static void send_kept(struct dp_stream *s)
-{
-    struct berth_buf **slot = &s->kept[s->n_sent++];
-
-    ask(s);
-    (void)berth_stream_write(s->sandbox,
-                             s->repeatable ? berth_buf_ref(*slot) : BERTH_STEAL(*slot));
-}
-
-static void send_half_close(struct dp_stream *s)
-{
-    s->half_closed = true;
-    ask(s);
-    berth_stream_half_close(s->sandbox);
-}
-
-/* A message of the caller after the first; taken. */
-static void forward(struct dp_stream *s, struct berth_buf *msg)
-{
-    size_t size = berth_buf_size(msg);
-
-    atomic_fetch_add_explicit(&s->dp->counters.bytes_in, size, memory_order_relaxed);
-    if (!s->sandbox || !berth_stream_can_write(s->sandbox)) {
-        s->kept[s->n_kept++] = msg; /* being repeated: it goes after the others */
-        return;
-    }
-    if (s->repeatable && (s->n_kept >= DP_KEPT_MAX || s->kept_bytes + size > DP_KEPT_BYTES_MAX))
-        drop_sent(s);
-    if (s->repeatable) {
-        s->kept[s->n_kept++] = berth_buf_ref(msg);
-        s->n_sent++;
-        s->kept_bytes += size;
-    }
-    ask(s);
-    (void)berth_stream_write(s->sandbox, msg);
-}
-
 static void read_caller(struct dp_stream *s)
 {
     if (s->caller_reading)
@@ -169,25 +132,58 @@ static void read_caller(struct dp_stream *s)
     berth_stream_read(s->caller);
 }
 
+static void half_close(struct dp_stream *s)
+{
+    s->half_closed = true;
+    ask(s);
+    berth_stream_half_close(s->sandbox);
+}
+
+/* Send the next message if there is one and the last is out of our hands. When none waits, the
+ * caller is asked for one. */
+static void send_next(struct dp_stream *s)
+{
+    struct berth_buf **slot = &s->kept[s->n_sent];
+    size_t size;
+
+    if (s->n_sent == s->n_kept || !s->sandbox || !berth_stream_can_write(s->sandbox))
+        return;
+    size = s->n_sent > 0 ? berth_buf_size(*slot) : 0; /* the first is always kept */
+    s->kept_bytes += size;
+    if (s->repeatable && (s->n_sent >= DP_KEPT_MAX || s->kept_bytes > DP_KEPT_BYTES_MAX))
+        drop_sent(s);
+    s->n_sent++;
+    ask(s);
+    (void)berth_stream_write(s->sandbox,
+                             s->repeatable ? berth_buf_ref(*slot) : BERTH_STEAL(*slot));
+    if ((s->method->flags & DP_CLIENT_STREAM) && !s->caller_done && s->n_sent == s->n_kept)
+        read_caller(s);
+}
+
+/* A message of the caller after the first; taken. */
+static void forward(struct dp_stream *s, struct berth_buf *msg)
+{
+    atomic_fetch_add_explicit(&s->dp->counters.bytes_in, berth_buf_size(msg),
+                              memory_order_relaxed);
+    if (!s->repeatable && s->n_sent == s->n_kept)
+        s->n_sent = s->n_kept = 0;
+    s->kept[s->n_kept++] = msg;
+    send_next(s);
+}
+
 static void sandbox_written(void *ctx, struct berth_stream *stream)
 {
     struct dp_stream *s = ctx;
 
     (void)stream;
-    if (s->finished)
+    if (s->finished || s->half_closed)
         return;
-    if (s->n_sent < s->n_kept) {
-        send_kept(s);
-        return;
-    }
-    if (!(s->method->flags & DP_CLIENT_STREAM) || s->half_closed)
-        return;
-    if (s->caller_done) {
-        send_half_close(s);
-        return;
-    }
-    s->asked_tick_ms = 0;
-    read_caller(s);
+    if (s->n_sent < s->n_kept)
+        send_next(s);
+    else if (s->caller_done)
+        half_close(s);
+    else
+        s->asked_tick_ms = 0; /* the caller is slow, not the adapter */
 }
 
 /* ---------------------------------------------------------- towards the caller */
@@ -339,9 +335,10 @@ enum berth_code dp_stream_open_sandbox(struct dp_stream *s, struct dp_route *rou
     s->opened_tick_ms = berth_tick_ms();
     s->n_sent = 0;
     s->half_closed = false;
-    send_kept(s);
+    s->kept_bytes = 0;
+    send_next(s);
     if (!(s->method->flags & DP_CLIENT_STREAM))
-        send_half_close(s);
+        half_close(s);
     berth_stream_read(s->sandbox);
     dp_sweep_arm(s->dp);
     return BERTH_OK;
@@ -378,7 +375,7 @@ static void caller_message(void *ctx, struct berth_stream *stream, struct berth_
         s->caller_done = true;
         /* Else sandbox_written() says so after the last message. */
         if (s->sandbox && s->n_sent == s->n_kept && berth_stream_can_write(s->sandbox))
-            send_half_close(s);
+            half_close(s);
         return;
     }
     forward(s, msg);

@@ -22,8 +22,8 @@ struct dp_stream {
     char *exec_id; /* for texts; NULL: starts nothing */
 
     /* What the adapter shall get, [0] is the first message: those below n_sent went to the
-     * stream that is open and are kept for a repeat; of the others there is one at most, and
-     * only while the call is being repeated. */
+     * stream that is open, and are kept as long as the call is repeatable; of the others there
+     * is one at most. */
     struct berth_buf *kept[DP_KEPT_MAX + 1];
     unsigned n_kept, n_sent;
     size_t kept_bytes;
