@@ -29,7 +29,7 @@ typedef Berth__Common__V1__Sandbox Sandbox;
 
 enum {
     CALL_MAX_MS = 120000, /* of a call that changes something; the lock ends earlier */
-    CALL_MIN_MS = 500,    /* less of the lock left: not sent any more */
+    CALL_MIN_MS = 100,    /* less of the lock left: not sent any more */
     EXISTS_MAX = 3,
     SANDBOX_ID_MAX = PLAN_ID_SIZE - 1,
 };

@@ -49,6 +49,11 @@ static void unref_locked(struct cp_lock *lock)
         pthread_cond_broadcast(&locks->quiet);
 }
 
+static int64_t believed_until(const struct cp_lock *lock, int64_t sent_tick)
+{
+    return sent_tick + lock->lease_ms - lock->lease_ms / CP_LOCK_MARGIN;
+}
+
 static void renewed(void *arg, enum berth_code code, ProtobufCMessage *resp,
                     const struct berth_error *err)
 {
@@ -60,7 +65,7 @@ static void renewed(void *arg, enum berth_code code, ProtobufCMessage *resp,
     pthread_mutex_lock(&locks->mutex);
     lock->renewing = false;
     if (!code)
-        lock->believed_tick = lock->sent_tick + lock->lease_ms - CP_LOCK_MARGIN_MS;
+        lock->believed_tick = believed_until(lock, lock->sent_tick);
     else if (code == BERTH_ABORTED) /* LOCK_LOST */
         lock->lost = true;
     else /* not known: what was believed stands, and is asked for again soon */
@@ -160,7 +165,7 @@ struct cp_lock *cp_lock_hold(struct cp_locks *locks, const Berth__Common__V1__Se
         return NULL;
     }
     lock->lease_ms = berth_duration_ms(grant->lease, LEASE_DEFAULT_MS);
-    lock->believed_tick = sent_tick + lock->lease_ms - CP_LOCK_MARGIN_MS;
+    lock->believed_tick = believed_until(lock, sent_tick);
     lock->renew_tick = sent_tick + lock->lease_ms / 3;
 
     pthread_mutex_lock(&locks->mutex);

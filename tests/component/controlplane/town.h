@@ -1,0 +1,103 @@
+/* town.h - a small suite: a real redis-server, the real berth-binding, berth-skills and up to
+ * two berth-controlplane, each a process of its own that can be killed, and a scripted adapter
+ * in this one. Tenants "t1" and "t2", each with an active config "c1" that is its default. */
+#pragma once
+
+#include <check.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "common/messages/messages.h"
+#include "common/rpc/rpc.h"
+#include "common/time/time.h"
+#include "tests/component/controlplane/fake_adapter.h"
+#include "tests/lib/redis_server.h"
+
+#include "berth/binding/v1/binding.pb-c.h"
+#include "berth/control/v1/control.pb-c.h"
+#include "berth/skills/v1/skills.pb-c.h"
+
+enum { PLANES = 2, WAIT_MS = 20000 };
+
+typedef Berth__Common__V1__SessionSpec SessionSpec;
+typedef Berth__Control__V1__ResolveRouteResponse Route;
+typedef Berth__Control__V1__ResolveSessionResponse Resolved;
+typedef Berth__Control__V1__SandboxConfig SandboxConfig;
+typedef Berth__Control__V1__Session Session;
+
+struct process {
+    pid_t pid; /* 0: not running */
+    char name[32];
+    char run_dir[96];
+    const char *args[24];
+    char texts[24][160];
+    size_t n_args;
+};
+
+struct town {
+    char dir[64];
+    struct redis_server redis;
+    struct berth_redis *store; /* the test's own client */
+    struct fake_adapter *fake;
+    struct process binding, planes[PLANES], skills;
+    struct berth_channel *control[PLANES]; /* by unix socket: a peer */
+    struct berth_channel *outside;         /* to planes[0] by TCP: a stranger */
+    struct berth_channel *bind;            /* to binding */
+    struct berth_channel *snap;            /* to skills */
+};
+
+struct town_options {
+    unsigned planes; /* 0: 1 */
+    bool skills;
+    const char *lock_lease; /* "": 60s */
+    const char *verify;     /* verify_interval; NULL: 30s */
+    bool not_keyed;
+    bool no_config; /* tenants only */
+};
+
+void town_open(struct town *town, const struct town_options *options);
+/* Also checks that every process ended well, and that nothing was reported by a sanitizer. */
+void town_close(struct town *town);
+
+void process_start(struct process *process);
+void process_kill(struct process *process); /* kill -9 */
+/* Until the process serves. */
+void town_wait_ready(struct town *town);
+
+/* One call to a control plane; the reason, NONE when it went well. *ret_resp may be NULL. */
+enum berth_reason town_call(struct berth_channel *channel, const char *path, const void *req,
+                            const ProtobufCMessageDescriptor *resp_type, int64_t timeout_ms,
+                            void *ret_resp, struct berth_error *ret_err);
+
+/* ResolveSession. mode 0: ENSURE. token may be NULL, spec may be NULL. */
+enum berth_reason town_resolve(struct town *town, unsigned plane, const char *tenant,
+                               const char *session, const SessionSpec *spec, const char *token,
+                               Resolved **ret);
+/* The same, for what must go well: outcome and the sandbox (static text until the next call).
+ */
+const char *town_box(struct town *town, const char *session, int *ret_outcome);
+enum berth_reason town_act(struct town *town, const char *verb, const char *tenant,
+                           const char *session);
+enum berth_reason town_get(struct town *town, const char *tenant, const char *session,
+                           bool fresh, Session **ret);
+/* A turn token, static. */
+const char *town_begin(struct town *town, const char *session);
+enum berth_reason town_end_turn(struct town *town, const char *session, const char *token);
+
+/* A call that runs beside the test. */
+struct beside {
+    pthread_t thread;
+    struct town *town;
+    unsigned plane;
+    char verb[32], session[64];
+    enum berth_reason reason;
+    struct berth_error err;
+    char box[64];
+    int outcome;
+};
+void beside_start(struct beside *call, struct town *town, unsigned plane, const char *verb,
+                  const char *session);
+enum berth_reason beside_join(struct beside *call);
+
+/* A field of a hash in Redis; static text, "" when absent. */
+const char *town_field(struct town *town, const char *key, const char *field);
