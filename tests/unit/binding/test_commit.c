@@ -414,6 +414,33 @@ START_TEST(commit__delete_session__only_when_all_is_gone)
 }
 END_TEST
 
+/* A condemned duplicate that is not known to be gone: no tombstone yet, or it would be
+ * forgotten. */
+START_TEST(commit__delete_session_with_condemned_duplicate__refused_until_gone)
+{
+    struct binding_want reap = bench_want(BINDING_WANT_REAP, ATTEMPT("2"));
+    struct binding_change change;
+    struct bench bench;
+    struct outcome got;
+
+    bench_init(&bench);
+    bench_create(&bench, ATTEMPT("1"), "sb1", 0);
+    reap.reap_sandbox_id = "dup";
+    reap.reap_account = ACCOUNT;
+    got = bench_acquire(&bench, reap);
+    ck_assert_int_eq(got.decision, BINDING_DELETE);
+    ck_reason(bench_abort(&bench, ATTEMPT("2"), got.fence).reason, "");
+
+    got = grant(&bench, BINDING_WANT_DELETE, ATTEMPT("3"));
+    change = bench_change(BINDING_CHANGE_DELETE_SESSION, ATTEMPT("3"), got.fence);
+    ck_reason(bench_commit(&bench, gone(ATTEMPT("3"), got.fence, "sb1")).reason, "");
+    ck_reason(bench_commit(&bench, change).reason, "CONFLICT");
+    ck_reason(bench_commit(&bench, gone(ATTEMPT("3"), got.fence, "dup")).reason, "");
+    ck_reason(bench_commit(&bench, change).reason, "");
+    bench_deinit(&bench);
+}
+END_TEST
+
 /* A create that may still land keeps the tombstone from expiring, and due; settled, it goes. */
 START_TEST(commit__delete_session_with_unsettled_create__kept_until_settled)
 {
@@ -542,6 +569,7 @@ int main(void)
     tcase_add_test(tc, commit__intend_create__judged);
     tcase_add_test(tc, commit__settled__that_attempt_only);
     tcase_add_test(tc, commit__delete_session__only_when_all_is_gone);
+    tcase_add_test(tc, commit__delete_session_with_condemned_duplicate__refused_until_gone);
     tcase_add_test(tc, commit__delete_session_with_unsettled_create__kept_until_settled);
     tcase_add_test(tc, abort__any_lock__only_ones_own);
     tcase_add_loop_test(tc, renew_lock__what_happened__stands_or_lost, 0,
