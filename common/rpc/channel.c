@@ -56,12 +56,13 @@ static grpc_channel *make_core(const char *target)
 static char *spell_target(const char *target)
 {
     char cwd[PATH_MAX] = "", *spelt = NULL;
-    const char *path = target + 5;
+    const char *path;
 
     if (strncmp(target, "unix:", 5) != 0)
         return strdup(strncmp(target, "ipv4:", 5) == 0 ? target + 5 : target);
-    if (strncmp(path, "///", 3) == 0)
+    if (strncmp(target, "unix:///", 8) == 0)
         return strdup(target);
+    path = target + 5;
     if (*path != '/' && !getcwd(cwd, sizeof cwd))
         return NULL;
     return asprintf(&spelt, "unix://%s%s%s", cwd, *cwd ? "/" : "", path) < 0 ? NULL : spelt;

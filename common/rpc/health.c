@@ -117,10 +117,25 @@ static void watch_message(void *ctx, struct berth_stream *stream, struct berth_b
         tell(watch);
 }
 
+/* The last word: NOT_SERVING, and away. */
+static void send_away(struct watch *watch)
+{
+    struct berth_error err;
+    enum berth_code code = berth_fail(&err, BERTH_REASON_DRAINING, NULL);
+
+    tell(watch);
+    berth_stream_finish(watch->stream, code, &err);
+}
+
 static void watch_written(void *ctx, struct berth_stream *stream)
 {
+    struct watch *watch = ctx;
+
     (void)stream;
-    tell(ctx); /* it may have changed meanwhile */
+    if (berth_server_stopping(watch->health->server))
+        send_away(watch);
+    else
+        tell(watch); /* it may have changed meanwhile */
 }
 
 static void watch_closed(void *ctx, struct berth_stream *stream,
@@ -177,18 +192,15 @@ static void tell_all(void *arg)
 void rpc_health_drain(struct berth_server *server)
 {
     struct rpc_health *health = server->health;
-    struct berth_error err;
-    enum berth_code code = berth_fail(&err, BERTH_REASON_DRAINING, NULL);
 
     if (!health)
         return;
     pthread_mutex_lock(&health->mutex);
     health->closed = true;
     pthread_mutex_unlock(&health->mutex);
-    for (struct watch *watch = health->watches; watch; watch = watch->next) {
-        tell(watch); /* NOT_SERVING */
-        berth_stream_finish(watch->stream, code, &err);
-    }
+    for (struct watch *watch = health->watches; watch; watch = watch->next)
+        if (!watch->service || berth_stream_can_write(watch->stream))
+            send_away(watch); /* else when the write in flight is over */
 }
 
 /* ------------------------------------------------------------------- set up */
