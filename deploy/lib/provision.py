@@ -40,10 +40,10 @@ def build_base(suite, say):
         try:
             for progress in templates.BuildTemplate(pb.backend.BuildTemplateRequest(
                     target=local_target(), name=TEMPLATE), timeout=1800):
-                line = f"{progress.percent:3d} % {progress.step} {progress.message}".rstrip()
-                if line != last:
-                    say(line)
-                last = line
+                # One line per percent: what is being done just then.
+                if (progress.percent, progress.step) != last:
+                    say(f"{progress.percent:3d} % {progress.step} {progress.message[:60]}".rstrip())
+                last = progress.percent, progress.step
         except grpc.RpcError as error:
             raise Failure(error) from None
         return True
