@@ -337,7 +337,7 @@ def main():
         elif args.action == "stop":
             suite.stop()
             leftovers.remove(suite.state)
-            if left := leftovers.find(suite.state):
+            if left := leftovers.find(suite.state) + leftovers.furniture(suite.state):
                 raise SuiteError("left behind: " + "; ".join(left))
         else:
             rows = suite.status()

@@ -50,7 +50,7 @@ def quickstart__second_run__seconds_and_same_processes(state):
 def quickstart__status_and_stop__told_and_nothing_left(state):
     tap.equal(quickstart(state, "--status").returncode, 0)
     tap.equal(quickstart(state, "--stop").returncode, 0)
-    tap.equal(leftovers.find(state), [])
+    tap.equal(leftovers.find(state) + leftovers.furniture(state), [])
     done = quickstart(state, "--status")
     tap.check(done.returncode == 3 and "not running" in done.stdout, done.stdout)
     tap.equal(quickstart(state, "--stop").returncode, 0, "stopping twice")
@@ -61,7 +61,7 @@ def quickstart__after_stop__starts_again(state):
     done = quickstart(state, "--no-demo")
     tap.equal(done.returncode, 0, done.stdout[-600:])
     tap.equal(quickstart(state, "--stop").returncode, 0)
-    tap.equal(leftovers.find(state), [])
+    tap.equal(leftovers.find(state) + leftovers.furniture(state), [])
 
 
 # A state folder on overlayfs is refused with words that say what to do.

@@ -79,6 +79,7 @@ class TestSuite(base.Suite):
             problems.append(str(caught))
         problems += leftovers.find(self.state)
         leftovers.remove(self.state)
+        problems += [f"after the stop: {each}" for each in leftovers.find(self.state) + leftovers.furniture(self.state)]
         problems += self.sanitizer_reports()
         if os.environ.get("BERTH_KEEP") or (kind is None and problems):
             print(f"kept {self.state}", file=sys.stderr)
