@@ -11,7 +11,7 @@
 
 enum {
     TRIES_MAX = 64, /* of one operation against others that are faster */
-    READ_MANY = 40, /* sessions in one trip */
+    READ_MANY = 32, /* sessions in one trip: two documents each, and a read has 64 */
 };
 
 struct binding_store {
