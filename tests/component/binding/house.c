@@ -13,7 +13,7 @@
 static void open_replica(struct house *house, int i, const struct house_options *o)
 {
     const struct berth_redis_options redis = {
-        .url = o->redis_url ? o->redis_url : house->server.url,
+        .url = o->proxy ? o->proxy->url : house->server.url,
         .command_timeout_ms = o->command_ms,
         .wait_replicas = o->wait_replicas,
     };
@@ -74,6 +74,9 @@ void house_open(struct house *house, const struct house_options *options)
     house_ask(house, "HSET", "berth:{t1}:c/c1", "rev", REV, "state", "active", "account",
               ACCOUNT, "template", "base", "keyed", "1", NULL);
     house_ask(house, "ZADD", "berth:{t1}:i/configs", "0", "c1", NULL);
+    house->proxy = options->proxy;
+    if (house->proxy)
+        proxy_start(house->proxy, house->server.folder, house->server.url + strlen("unix:"));
     for (int i = 0; i < REPLICAS; i++)
         open_replica(house, i, options);
 }
@@ -88,6 +91,8 @@ void house_close(struct house *house)
         berth_loop_free(house->replica[i].loop);
         berth_redis_free(house->replica[i].redis);
     }
+    if (house->proxy)
+        proxy_stop(house->proxy);
     berth_redis_free(house->redis);
     redis_server_stop(&house->server);
     berth_rpc_done();

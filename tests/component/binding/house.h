@@ -6,6 +6,7 @@
 
 #include "common/rpc/rpc.h"
 #include "services/binding/binding.h"
+#include "tests/component/binding/proxy.h"
 #include "tests/lib/redis_server.h"
 
 #include "berth/binding/v1/binding.pb-c.h"
@@ -18,7 +19,7 @@ enum { REPLICAS = 2, WAIT_MS = 20000 };
 
 struct house_options {
     struct redis_server_options redis;
-    const char *redis_url; /* of the services; NULL: the server's own */
+    struct proxy *proxy;   /* between services and Redis, for as long as the house; or NULL */
     int64_t lock_ms;       /* 0: 60 s */
     int64_t tombstone_ms;  /* 0: 24 h */
     int64_t quarantine_ms; /* 0: 60 s */
@@ -29,6 +30,7 @@ struct house_options {
 
 struct house {
     struct redis_server server;
+    struct proxy *proxy;
     struct berth_redis *redis; /* the test's own client */
     struct {
         struct berth_redis *redis;
@@ -107,7 +109,10 @@ void house_make(struct house *house, const char *session, const char *sandbox_id
 #define await(condition)                                                                       \
     do {                                                                                       \
         int64_t until_tick_ = berth_tick_ms() + WAIT_MS;                                       \
-        while (!(condition) && berth_tick_ms() < until_tick_)                                  \
+        bool true_ = (condition);                                                              \
+        while (!true_ && berth_tick_ms() < until_tick_) {                                      \
             usleep(500);                                                                       \
-        ck_assert_msg((condition), "never: " #condition);                                      \
+            true_ = (condition);                                                               \
+        }                                                                                      \
+        ck_assert_msg(true_, "never: %s", #condition);                                         \
     } while (0)
