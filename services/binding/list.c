@@ -274,7 +274,8 @@ static enum berth_code redis_time(struct binding *binding, char now[24],
         return code;
     if (reply->type != BERTH_REPLY_ARRAY || reply->n_items != 2)
         return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "TIME: not the reply expected");
-    snprintf(now, 24, "%.20s000", reply->items[0]->string);
+    snprintf(now, 24, "%.16s%03ld", reply->items[0]->string,
+             strtol(reply->items[1]->string, NULL, 10) / 1000 % 1000);
     return BERTH_OK;
 }
 

@@ -23,7 +23,7 @@ static void open_replica(struct house *house, int i, const struct house_options 
         .store = {.deployment = "test",
                   .limits = {.lock_ms = o->lock_ms ? o->lock_ms : 60000,
                              .turn_ms = 1800000,
-                             .turn_min_ms = 60000,
+                             .turn_min_ms = o->turn_min_ms ? o->turn_min_ms : 60000,
                              .turn_max_ms = 86400000,
                              .use_ms = 120000,
                              .tombstone_ms = o->tombstone_ms ? o->tombstone_ms : 86400000},

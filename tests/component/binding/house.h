@@ -21,6 +21,7 @@ struct house_options {
     struct redis_server_options redis;
     struct proxy *proxy;   /* between services and Redis, for as long as the house; or NULL */
     int64_t lock_ms;       /* 0: 60 s */
+    int64_t turn_min_ms;   /* 0: a minute */
     int64_t tombstone_ms;  /* 0: 24 h */
     int64_t quarantine_ms; /* 0: 60 s */
     int64_t command_ms;    /* 0: 800 ms */
