@@ -43,14 +43,13 @@ enum berth_code binding_check_alias(const char *field, const char *value,
 enum berth_code binding_check_sandbox_id(const char *field, const char *value, bool optional,
                                          struct berth_error *err)
 {
-    size_t len = strlen(value);
+    size_t len = 0;
 
-    if (optional && len == 0)
+    if (optional && !value[0])
         return BERTH_OK;
-    for (size_t i = 0; i < len; i++)
-        if (value[i] < '!' || value[i] > '~')
-            len = SIZE_MAX - 1;
-    if (len == 0 || len > BINDING_SANDBOX_ID_MAX)
+    while (value[len] >= '!' && value[len] <= '~')
+        len++;
+    if (value[len] || len == 0 || len > BINDING_SANDBOX_ID_MAX)
         return berth_fail_field(err, field, "must be 1 to %d visible ASCII characters",
                                 BINDING_SANDBOX_ID_MAX);
     return BERTH_OK;
