@@ -128,7 +128,7 @@ const char *house_field(struct house *house, const char *session, const char *fi
     return house_ask(house, "HGET", berth_key_session(key, "t1", session), field, NULL);
 }
 
-enum berth_reason house_call(struct house *house, int replica, const char *method,
+enum berth_reason house_call(struct house *house, int replica, const char *path,
                              const ProtobufCMessage *req,
                              const ProtobufCMessageDescriptor *resp_type, int64_t timeout_ms,
                              void *ret_resp)
@@ -136,10 +136,8 @@ enum berth_reason house_call(struct house *house, int replica, const char *metho
     const struct berth_call_options options = {.timeout_ms = timeout_ms ? timeout_ms : WAIT_MS};
     ProtobufCMessage *resp = NULL;
     struct berth_error err = {0};
-    char path[128];
     enum berth_code code;
 
-    snprintf(path, sizeof path, "/berth.binding.v1.BindingService/%s", method);
     code = berth_channel_call(house->replica[replica].channel, path, req, resp_type, &options,
                               &resp, &err);
     if (code)
@@ -211,7 +209,7 @@ struct grant house_acquire(struct house *house, int replica, struct want want)
 
     house_fill_acquire(want, &parts, &req);
     grant.reason =
-        house_call(house, replica, "Acquire", &req.base,
+        house_call(house, replica, METHOD("Acquire"), &req.base,
                    &berth__binding__v1__acquire_response__descriptor, want.timeout_ms, &resp);
     if (!grant.reason) {
         take_grant(resp, &grant);
@@ -244,7 +242,7 @@ static enum berth_reason commit(struct house *house, int replica, const char *se
     fill_lock(&parts, session, grant);
     req->session = &parts.ref;
     req->lock = &parts.lock;
-    return house_call(house, replica, "Commit", &req->base,
+    return house_call(house, replica, METHOD("Commit"), &req->base,
                       &berth__binding__v1__commit_response__descriptor, 0, NULL);
 }
 
@@ -298,7 +296,7 @@ enum berth_reason house_abort(struct house *house, int replica, const char *sess
     fill_lock(&parts, session, grant);
     req.session = &parts.ref;
     req.lock = &parts.lock;
-    return house_call(house, replica, "Abort", &req.base,
+    return house_call(house, replica, METHOD("Abort"), &req.base,
                       &berth__binding__v1__abort_response__descriptor, 0, NULL);
 }
 
@@ -313,7 +311,7 @@ enum berth_reason house_renew_lock(struct house *house, int replica, const char 
     fill_lock(&parts, session, grant);
     req.session = &parts.ref;
     req.lock = &parts.lock;
-    reason = house_call(house, replica, "RenewLock", &req.base,
+    reason = house_call(house, replica, METHOD("RenewLock"), &req.base,
                         &berth__binding__v1__renew_lock_response__descriptor, 0, &resp);
     if (reason)
         return reason;
@@ -334,7 +332,7 @@ enum berth_reason house_begin(struct house *house, int replica, const char *sess
     fill_ref(&ref, session);
     req.session = &ref;
     req.turn_id = (char *)turn_id;
-    reason = house_call(house, replica, "BeginTurn", &req.base,
+    reason = house_call(house, replica, METHOD("BeginTurn"), &req.base,
                         &berth__binding__v1__begin_turn_response__descriptor, 0, &resp);
     if (reason)
         return reason;

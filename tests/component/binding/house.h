@@ -51,9 +51,11 @@ const char *house_ask(struct house *house, ...) __attribute__((sentinel));
 /* A session's field in Redis; "" when absent. */
 const char *house_field(struct house *house, const char *session, const char *field);
 
+/* A path as house_call() wants it: gRPC core may look at it long after the call. */
+#define METHOD(name) ("/berth.binding.v1.BindingService/" name)
 /* One call; the reason, NONE when it went well. resp (may be NULL) is to be freed with
  * protobuf_c_message_free_unpacked. */
-enum berth_reason house_call(struct house *house, int replica, const char *method,
+enum berth_reason house_call(struct house *house, int replica, const char *path,
                              const ProtobufCMessage *req,
                              const ProtobufCMessageDescriptor *resp_type, int64_t timeout_ms,
                              void *ret_resp);

@@ -128,8 +128,7 @@ static void ask_many(struct waiting *waiting, int n, int replica, int64_t timeou
         AcquireRequest req;
 
         house_fill_acquire((struct want){"s", .attempt = 1000 + (unsigned)i}, &parts, &req);
-        berth_channel_call_async(house.replica[replica].channel,
-                                 "/berth.binding.v1.BindingService/Acquire", &req.base,
+        berth_channel_call_async(house.replica[replica].channel, METHOD("Acquire"), &req.base,
                                  &berth__binding__v1__acquire_response__descriptor, &options,
                                  waiting->pool, on_answer, waiting);
     }
@@ -220,8 +219,7 @@ static void start_call(void *arg)
     struct caller *caller = arg;
     const struct berth_call_options options = {0};
 
-    caller->stream = berth_channel_stream(house.replica[0].channel,
-                                          "/berth.binding.v1.BindingService/Acquire", &options,
+    caller->stream = berth_channel_stream(house.replica[0].channel, METHOD("Acquire"), &options,
                                           house.replica[0].loop, &caller_ops, caller);
     ck_assert(berth_stream_write(caller->stream, berth_buf_pack(&caller->req.base)));
     berth_stream_read(caller->stream);

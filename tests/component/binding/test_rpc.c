@@ -39,7 +39,7 @@ static enum berth_reason get(const char *session, GetBindingResponse **ret)
     Berth__Common__V1__SessionRef ref = ref_of(session);
 
     req.session = &ref;
-    return house_call(&house, 1, "GetBinding", &req.base,
+    return house_call(&house, 1, METHOD("GetBinding"), &req.base,
                       &berth__binding__v1__get_binding_response__descriptor, 0, ret);
 }
 
@@ -87,7 +87,7 @@ START_TEST(update_session__version_and_config__checked)
 
     req.session = &ref;
     req.spec = &spec;
-    ck_reason(house_call(&house, 0, "UpdateSession", &req.base, type, 0, NULL),
+    ck_reason(house_call(&house, 0, METHOD("UpdateSession"), &req.base, type, 0, NULL),
               "SESSION_NOT_FOUND");
     house_make(&house, "s", "sb");
     label.key = (char *)"team";
@@ -95,20 +95,20 @@ START_TEST(update_session__version_and_config__checked)
     spec.labels = labels;
     spec.n_labels = 1;
     req.version = 2;
-    ck_reason(house_call(&house, 0, "UpdateSession", &req.base, type, 0, NULL),
+    ck_reason(house_call(&house, 0, METHOD("UpdateSession"), &req.base, type, 0, NULL),
               "ETAG_MISMATCH");
     req.version = 1;
     spec.config_id = (char *)"c2";
-    ck_reason(house_call(&house, 0, "UpdateSession", &req.base, type, 0, NULL),
+    ck_reason(house_call(&house, 0, METHOD("UpdateSession"), &req.base, type, 0, NULL),
               "CONFIG_PINNED");
     spec.config_id = (char *)protobuf_c_empty_string;
-    ck_reason(house_call(&house, 0, "UpdateSession", &req.base, type, 0, &resp), "");
+    ck_reason(house_call(&house, 0, METHOD("UpdateSession"), &req.base, type, 0, &resp), "");
     ck_assert_uint_eq(resp->session->version, 2);
     ck_assert_str_eq(resp->session->spec->config_id, "c1");
     ck_assert_str_eq(resp->session->spec->labels[0]->value, "b\xc3\xa4r");
     protobuf_c_message_free_unpacked(&resp->base, NULL);
     req.spec = NULL;
-    ck_reason(house_call(&house, 0, "UpdateSession", &req.base, type, 0, NULL),
+    ck_reason(house_call(&house, 0, METHOD("UpdateSession"), &req.base, type, 0, NULL),
               "FIELD_INVALID");
 }
 END_TEST
@@ -121,7 +121,7 @@ static enum berth_reason find(const char *alias, char *session)
 
     req.tenant_id = (char *)"t1";
     req.alias = (char *)alias;
-    reason = house_call(&house, 0, "FindSession", &req.base,
+    reason = house_call(&house, 0, METHOD("FindSession"), &req.base,
                         &berth__binding__v1__find_session_response__descriptor, 0, &resp);
     if (!reason) {
         snprintf(session, 129, "%s", resp->session->session_id);
@@ -218,7 +218,7 @@ static ListBindingsResponse *list(const char *config, int size, const char *toke
     page.page_size = size;
     page.page_token = (char *)token;
     req.page = &page;
-    reason = house_call(&house, 0, "ListBindings", &req.base,
+    reason = house_call(&house, 0, METHOD("ListBindings"), &req.base,
                         &berth__binding__v1__list_bindings_response__descriptor, 0, &resp);
     if (ret_reason)
         *ret_reason = reason;
@@ -235,7 +235,7 @@ static void make_in(const char *config, const char *session)
     house_fill_acquire((struct want){session, .attempt = 1}, &parts, &req);
     parts.spec.config_id = (char *)config;
     req.spec_if_new = &parts.spec;
-    ck_reason(house_call(&house, 0, "Acquire", &req.base,
+    ck_reason(house_call(&house, 0, METHOD("Acquire"), &req.base,
                          &berth__binding__v1__acquire_response__descriptor, 0, NULL),
               "");
 }
@@ -313,7 +313,7 @@ static ListDueResponse *due(int size, const char *token)
     page.page_size = size;
     page.page_token = (char *)token;
     req.page = &page;
-    ck_reason(house_call(&house, 0, "ListDue", &req.base,
+    ck_reason(house_call(&house, 0, METHOD("ListDue"), &req.base,
                          &berth__binding__v1__list_due_response__descriptor, 0, &resp),
               "");
     return resp;
@@ -335,7 +335,7 @@ START_TEST(list_due__what_needs_somebody__only_that)
     turn.session = &ref;
     turn.turn_id = (char *)"x";
     turn.lease = &lease;
-    ck_reason(house_call(&house, 0, "BeginTurn", &turn.base,
+    ck_reason(house_call(&house, 0, METHOD("BeginTurn"), &turn.base,
                          &berth__binding__v1__begin_turn_response__descriptor, 0, NULL),
               "");
     (void)house_acquire(&house, 0, (struct want){"working", .attempt = 1});
@@ -394,7 +394,7 @@ static uint32_t mark(uint64_t generation)
     req.tenant_id = (char *)"t1";
     req.config_id = (char *)"c1";
     req.generation = generation;
-    ck_reason(house_call(&house, 0, "MarkStale", &req.base,
+    ck_reason(house_call(&house, 0, METHOD("MarkStale"), &req.base,
                          &berth__binding__v1__mark_stale_response__descriptor, 0, &resp),
               "");
     ck_assert_uint_eq(resp->sessions_not_marked, 0);
@@ -436,7 +436,7 @@ static enum berth_reason use(const char *session, const char *token, const char 
     req.use_token = (char *)token;
     req.sandbox_id = (char *)sandbox_id;
     req.end = end;
-    return house_call(&house, 0, "RenewUse", &req.base,
+    return house_call(&house, 0, METHOD("RenewUse"), &req.base,
                       &berth__binding__v1__renew_use_response__descriptor, 0, NULL);
 }
 
@@ -447,7 +447,7 @@ static enum berth_reason renew(const char *session, const char *token)
 
     req.session = &ref;
     req.turn_token = (char *)token;
-    return house_call(&house, 0, "RenewTurn", &req.base,
+    return house_call(&house, 0, METHOD("RenewTurn"), &req.base,
                       &berth__binding__v1__renew_turn_response__descriptor, 0, NULL);
 }
 
@@ -458,7 +458,7 @@ static enum berth_reason end(const char *session, const char *token)
 
     req.session = &ref;
     req.turn_token = (char *)token;
-    return house_call(&house, 0, "EndTurn", &req.base,
+    return house_call(&house, 0, METHOD("EndTurn"), &req.base,
                       &berth__binding__v1__end_turn_response__descriptor, 0, NULL);
 }
 

@@ -373,6 +373,7 @@ int main(void)
     SRunner *runner = srunner_create(suite);
     int failed;
 
+    tcase_set_timeout(tc, 60);
     tcase_add_test(tc, begin_turn__repeat__same_token_later_end);
     tcase_add_loop_test(tc, begin_turn__session_state__allowed_or_not, 0,
                         (int)BERTH_COUNT(begin_rows));
