@@ -1,0 +1,266 @@
+"""parts.py - what is measured. Each part is one function of a Bench."""
+import os
+import time
+
+from suite import base, duration, pb
+from table import median, p
+from yardstick import MARK, LoadError, call, redis_get
+
+SESSIONS = "/berth.control.v1.SessionService/"
+INTERNAL = "/berth.control.v1.InternalService/"
+PROCESSES = "/berth.data.v1.ProcessService/"
+FILES = "/berth.data.v1.FileService/"
+BACKEND = "/berth.backend.v1.BackendService/"
+GIB, MIB = 1 << 30, 1 << 20
+SERVICES = ("binding", "adapter-local", "controlplane", "dataplane", "skills")
+
+
+class Bench:
+    def __init__(self, suite, yard, table, scale):
+        self.suite, self.yard, self.table, self.scale = suite, yard, table, scale
+        self.client = suite.client(timeout=120)
+        self.control, self.data = suite.target("controlplane"), suite.target("dataplane")
+        self.internal = "unix:" + suite.path("run", "controlplane.sock")
+        self.adapter = suite.target("adapter-local")
+        self.redis = "unix:" + suite.path("run", "redis.sock")
+
+    def n(self, full):
+        return max(5, full // self.scale)
+
+    def floor(self, when):
+        echo = self.yard.rounds(self.n(500), {"echo": [self.yard.echo()]}, warm=50)["echo"]
+        self.table.floor(when, p(echo, 50))
+
+    # ------------------------------------------------------------ requests
+
+    def ref(self, session):
+        return pb.common.SessionRef(tenant_id="default", session_id=session)
+
+    def resolve(self, session, image=None):
+        return call(self.control, SESSIONS + "ResolveSession", pb.control.ResolveSessionRequest(
+            session=self.ref(session), spec=pb.common.SessionSpec(config_id="local", image=image)))
+
+    def delete(self, session):
+        return call(self.control, SESSIONS + "DeleteSession", pb.control.DeleteSessionRequest(session=self.ref(session)))
+
+    def true(self, session, exec_id=""):
+        return pb.data.RunRequest(session=self.ref(session), command=pb.data.Command(
+            argv=pb.data.Argv(args=["/bin/true"]), timeout=duration(60), exec_id=exec_id))
+
+    def route(self, session):
+        """The packed endpoint of a session's sandbox, as the data plane gets it."""
+        import grpc
+        with grpc.insecure_channel(self.internal) as channel:
+            stub = pb.rpc.control.InternalServiceStub(channel)
+            return stub.ResolveRoute(pb.control.ResolveRouteRequest(session=self.ref(session)), timeout=60).endpoint
+
+
+# ------------------------------------------------------------------- resolve
+
+def warm_resolve(bench):
+    """warm resolve against an echo through one relay and a GET; Redis round trips of one"""
+    bench.client.resolve("warm", config="local")
+    tracks = {
+        "relay and get": [bench.yard.echo(bench.yard.relayed), redis_get(bench.redis, "berth:epoch")],
+        "resolve": [bench.resolve("warm")],
+    }
+    before = commands(bench)
+    micros = bench.yard.rounds(bench.n(1000), tracks, warm=0)
+    after = commands(bench)
+    n = len(micros["resolve"])
+    used = sum(after[name] - before.get(name, 0) for name in after if name not in ("get", "info"))
+    bench.table.ratio_at_most("warm resolve p50", p(micros["resolve"], 50), "us", "relayed echo + GET",
+                              p(micros["relay and get"], 50), 1.25)
+    bench.table.at_most("warm resolve, Redis round trips", used / n, 1.02, "")
+
+
+def commands(bench):
+    """{command: calls}, without those that a script or the readiness checks make."""
+    counts = {}
+    for line in bench.suite.redis_cli("info", "commandstats").splitlines():
+        if line.startswith("cmdstat_"):
+            name, _, rest = line[len("cmdstat_"):].partition(":")
+            counts[name.split("|")[0]] = int(rest.split("calls=")[1].split(",")[0])
+    return {name: n for name, n in counts.items() if name in ("evalsha", "evalsha_ro", "eval", "eval_ro", "fcall", "get", "set", "script")}
+
+
+# ------------------------------------------------------------------- commands
+
+def run_true(bench):
+    """`true` on a running session against the adapter asked directly"""
+    bench.client.resolve("warm-true", config="local")
+    route = bench.route("warm-true").SerializeToString()
+    tracks = {
+        "echo": [bench.yard.echo()],
+        "adapter": [call(bench.adapter, PROCESSES + "Run", bench.true("warm-true", "a" + MARK), {"berth-route-bin": route})],
+        "session": [call(bench.data, PROCESSES + "Run", bench.true("warm-true"))],
+    }
+    micros = bench.yard.rounds(bench.n(500), tracks)
+    echo, adapter, session = (p(micros[name], 50) for name in tracks)
+    limit = adapter + 1.25 * 4 * echo
+    bench.table.ratio_at_most("`true` on a running session p50", session, "us", "adapter's + 1.25 x 4 echoes", limit, 1)
+    bench.table.at_most("`true` on a running session p50", session / 1000, 5, "ms")
+    bench.table.line("  adapter asked directly p50", f"{adapter:.0f} us", f"echo {echo:.0f} us")
+
+
+def create(bench):
+    """session create to the end of its first command"""
+    session = "create-" + MARK
+    tracks = {"create": ([bench.resolve(session), call(bench.data, PROCESSES + "Run", bench.true(session))],
+                         [bench.delete(session)])}
+    micros = bench.yard.rounds(bench.n(100), tracks, warm=3)["create"]
+    bench.table.at_most("create -> first command p50", p(micros, 50) / 1000, 25, "ms")
+    bench.table.at_most("create -> first command p99", p(micros, 99) / 1000, 100, "ms")
+
+
+def from_snapshot(bench):
+    """the same from a snapshot against from the base template, in pairs"""
+    client = bench.client
+    client.resolve("snap-source", config="local")
+    client.run("snap-source", "mkdir -p /workspace/pkg && head -c 20000000 /dev/urandom > /workspace/pkg/blob")
+    snapshot = client.snapshot("snap-source", "bench", timeout=120)
+    image = pb.common.Image(snapshot_id=snapshot.snapshot_id)
+    first = lambda session: call(bench.data, PROCESSES + "Run", bench.true(session))  # noqa: E731
+    base_name, snap_name = "pair-b-" + MARK, "pair-s-" + MARK
+    tracks = {"base": ([bench.resolve(base_name), first(base_name)], [bench.delete(base_name)]),
+              "snapshot": ([bench.resolve(snap_name, image), first(snap_name)], [bench.delete(snap_name)])}
+    micros = bench.yard.rounds(bench.n(50), tracks, warm=3)
+    bench.table.ratio_at_most("create from a snapshot, median", median(micros["snapshot"]) / 1000, "ms", "from base",
+                              median(micros["base"]) / 1000, 1.3)
+
+
+# ------------------------------------------------------------------- files
+
+def gigabyte(bench):
+    """1 GiB by ReadFile and WriteFile against a bare relay of the same chunks and a bare stream"""
+    size = GIB // bench.scale
+    bench.client.resolve("giga", config="local")
+    services = ("dataplane", "adapter-local")
+    rounds = 3
+    write, read, seen = [], [], {"write relay": [], "write bare": [], "read relay": [], "read bare": []}
+    chunk = MIB
+    reset_peaks(bench, services)
+    start = {name: bench.suite.rss_kib(name) for name in services}
+    for _ in range(rounds):
+        write.append(speed(write_file(bench, "giga", "/workspace/giga", chunk, size // chunk)))
+        seen["write relay"].append(speed(bench.yard.write_sink(bench.yard.relayed, chunk, size // chunk)))
+        seen["write bare"].append(speed(bench.yard.write_sink(bench.yard.direct, chunk, size // chunk)))
+    for _ in range(rounds):
+        got = read_file(bench, "giga", "/workspace/giga")
+        read.append(speed(got))
+        step = got["largest"]
+        seen["read relay"].append(speed(bench.yard.read_source(bench.yard.relayed, step, size // step)))
+        seen["read bare"].append(speed(bench.yard.read_source(bench.yard.direct, step, size // step)))
+    what = f"{size / GIB:g} GiB"
+    for name, own in (("WriteFile", write), ("ReadFile", read)):
+        kind = name[:-4].lower()
+        bench.table.ratio_at_least(f"{name} {what}", median(own), "MB/s", "bare relay", median(seen[kind + " relay"]), 0.9)
+        bench.table.ratio_at_least(f"{name} {what}", median(own), "MB/s", "bare stream", median(seen[kind + " bare"]), 0.6)
+    for name in services:
+        grown = (peak_kib(bench, name) - start[name]) / 1024
+        bench.table.at_most(f"{name} grows by", max(grown, 0), 32, "MiB")
+    bench.client.remove("giga", "/workspace/giga")
+
+
+def write_file(bench, session, path, chunk, n):
+    open_message = pb.data.WriteFileRequest(open=pb.data.WriteFileOpen(session=bench.ref(session), path=path, size_bytes=chunk * n))
+    done = pb.data.WriteFileRequest(done=pb.data.FileDone(size_bytes=chunk * n))
+    prefix = pb.data.WriteFileRequest(data=b"x" * chunk).SerializeToString()[:-chunk]
+    return bench.yard.load({"mode": "write", "target": bench.data, "path": FILES + "WriteFile",
+                            "request": open_message.SerializeToString().hex(), "prefix": prefix.hex(), "chunk": chunk,
+                            "n": n, "last": done.SerializeToString().hex()})
+
+
+def read_file(bench, session, path):
+    request = pb.data.ReadFileRequest(session=bench.ref(session), path=path)
+    return bench.yard.load({"mode": "read", "target": bench.data, "path": FILES + "ReadFile",
+                            "request": request.SerializeToString().hex()})
+
+
+def speed(result):
+    return result["bytes"] / result["seconds"] / 1e6
+
+
+def reset_peaks(bench, names):
+    for name in names:
+        with open(f"/proc/{bench.suite.pid(name)}/clear_refs", "w") as file:
+            file.write("5")
+
+
+def peak_kib(bench, name):
+    with open(f"/proc/{bench.suite.pid(name)}/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmHWM:"))
+
+
+# ------------------------------------------------------------------- many streams, size
+
+def idle_streams(bench):
+    """1,000 idle Exec streams: memory and threads of each process"""
+    n, n_sessions = bench.n(1000), 5
+    services = ("dataplane", "adapter-local")
+    requests = []
+    for k in range(n_sessions):
+        bench.client.resolve(f"idle-{k}", config="local")
+        requests.append({"request": pb.data.ExecRequest(session=bench.ref(f"idle-{k}"), command=pb.data.Command(
+            argv=pb.data.Argv(args=["/bin/sleep", "600"]), timeout=duration(600))).SerializeToString().hex()})
+    hold(bench, requests, 50)  # pools and arenas fill up
+    before = {name: (bench.suite.rss_kib(name), threads(bench, name)) for name in services}
+    process = hold(bench, requests, n, wait=False)
+    try:
+        held = {name: (bench.suite.rss_kib(name), threads(bench, name)) for name in services}
+    finally:
+        finish(process)
+    for name in services:
+        each = (held[name][0] - before[name][0]) / n
+        bench.table.at_most(f"{name}, one of {n} idle streams", each, 64, "KiB")
+        # gRPC's executor has up to two threads per processor, whatever the load.
+        more = held[name][1] - before[name][1]
+        bench.table.at_most(f"{name}, threads for {n} streams", more, 2 * os.cpu_count(), "more")
+
+
+def hold(bench, requests, n, wait=True):
+    process = bench.yard.spawn({"mode": "hold", "target": bench.data, "path": PROCESSES + "Exec", "requests": requests, "n": n})
+    if process.stdout.readline() != "ready\n":
+        raise LoadError(process.stderr.read()[-300:])
+    return finish(process) if wait else process
+
+
+def finish(process):
+    process.stdin.close()
+    process.wait(60)
+
+
+def threads(bench, name):
+    return len(os.listdir(f"/proc/{bench.suite.pid(name)}/task"))
+
+
+def idle_size(bench):
+    """PSS of each service at rest"""
+    for name in SERVICES:
+        bench.suite.end(name, 15)
+    bench.suite.start()
+    for name in SERVICES:
+        limit = 16 if name in ("binding", "controlplane") else 22
+        bench.table.at_most(f"PSS of idle {name}", bench.suite.pss_kib(name) / 1024, limit, "MiB")
+
+
+# ------------------------------------------------------------------- freeze
+
+def freeze(bench):
+    """freeze and thaw of a sandbox with processes in it"""
+    bench.client.resolve("freeze", config="local")
+    bench.client.exec("freeze", ["/bin/sleep", "600"], detach=True, timeout=600).until_started()
+    endpoint = bench.route("freeze")
+    pause = pb.backend.PauseSandboxRequest(target=endpoint.target, sandbox_id=endpoint.sandbox_id, fence=endpoint.fence)
+    thaw = pb.backend.ConnectSandboxRequest(target=endpoint.target, sandbox_id=endpoint.sandbox_id, fence=endpoint.fence)
+    for message in (pause, thaw):
+        message.not_after_time.FromSeconds(int(time.time()) + 3600)
+    freeze_call, thaw_call = call(bench.adapter, BACKEND + "PauseSandbox", pause), call(bench.adapter, BACKEND + "ConnectSandbox", thaw)
+    for name, timed, after in (("freeze", freeze_call, thaw_call), ("thaw", thaw_call, freeze_call)):
+        micros = bench.yard.rounds(bench.n(100), {name: ([timed], [after])})[name]
+        bench.table.at_most(f"{name} p50", p(micros, 50) / 1000, 5, "ms")
+    bench.client.resume("freeze")
+
+
+ALL = {"resolve": warm_resolve, "true": run_true, "create": create, "snapshot": from_snapshot, "gigabyte": gigabyte,
+       "streams": idle_streams, "size": idle_size, "freeze": freeze}
