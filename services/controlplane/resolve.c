@@ -204,7 +204,7 @@ static bool lately_seen(const struct resolve *r)
         berth_duration_ms(r->config->settings->verify_interval, r->cp->verify_interval_ms);
 
     return cp_verified_since(r->cp->verified, "", ref->tenant_id, ref->session_id,
-                             r->grant->binding->sandbox_id, r->sent_tick - interval_ms);
+                             r->grant->binding->sandbox_id, r->sent_tick - interval_ms + 1);
 }
 
 static void acquire_again(struct resolve *r, const char *failed_sandbox_id,
@@ -267,9 +267,11 @@ static void verify_use(void *arg)
 
 /* ------------------------------------------------------------- work under the lock */
 
-static bool again(const struct berth_error *err)
+/* Whatever a holder was told after it lost its lock, somebody else may know better by now. */
+static bool again(const struct resolve *r, const struct berth_error *err)
 {
-    return err->reason == BERTH_REASON_LOCK_LOST || err->reason == BERTH_REASON_CONFLICT;
+    return err->reason == BERTH_REASON_LOCK_LOST || err->reason == BERTH_REASON_CONFLICT ||
+           cp_lock_left_ms(r->lock) == 0;
 }
 
 static enum cp_outcome outcome_of(const struct resolve *r, const struct cp_holder *h)
@@ -298,7 +300,7 @@ static void run_holder(void *arg)
     r->replaced = r->replaced || holder.was_gone;
     if (code) {
         cp_holder_deinit(&holder);
-        if (again(&err))
+        if (again(r, &err))
             acquire_again(r, NULL, &err);
         else
             answer_error(r, &err);
