@@ -106,12 +106,9 @@ static enum berth_code make_directory(const struct spawner *spawner, const char 
     snprintf(hidden, sizeof hidden, ".new-%s", id);
     lock.dir_fd = io_make_dir(parent, hidden, 0700);
     if (lock.dir_fd >= 0)
-        lock.lock_fd =
-            openat(lock.dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        lock.lock_fd = io_make_lock(lock.dir_fd);
     if (lock.lock_fd < 0)
         code = io_fail(err, "make the sandbox's directory");
-    else
-        code = io_lock(lock.lock_fd, berth_tick_ms(), "a new sandbox", err);
     for (size_t i = 0; !code && i < BERTH_COUNT(inner); i++)
         if (mkdirat(lock.dir_fd, inner[i], 0700) < 0)
             code = io_fail(err, "make the sandbox's directory");

@@ -1,6 +1,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <time.h>
 
 #include "common/time/time.h"
 #include "services/adapter-local/spawner/io.h"
@@ -8,7 +9,7 @@
 #include "services/adapter-local/spawner/slot.h"
 #include "services/adapter-local/spawner/spawner.h"
 
-enum { TOOL_MS = 10000 };
+enum { TOOL_MS = 10000, GONE_MS = 2000 };
 
 enum berth_code host_release(const struct spawner *spawner, const char *id, int slot,
                              bool inbound_open, int64_t deadline_ms, struct berth_error *err)
@@ -22,11 +23,23 @@ enum berth_code host_release(const struct spawner *spawner, const char *id, int 
     /* The link goes with its namespace, but the kernel takes its time over that. */
     store_link_name(&spawner->store, slot, link);
     code = net_link_down(link, err);
-    if (!code && inbound_open)
-        code = nft_set_inbound(spawner->table, link, false, err);
+    /* A rule left over would open the next sandbox in this slot: rather make all of them anew.
+     */
+    if (!code && inbound_open && nft_set_inbound(spawner->table, link, false, NULL))
+        code = host_install_rules(spawner, err);
     if (!code)
         slot_forget(spawner->slots_dir, slot);
     return code;
+}
+
+void host_await_gone(const struct record *record)
+{
+    int64_t deadline_ms = berth_tick_ms() + GONE_MS;
+
+    while ((io_process_start(record->supervisor_pid) == record->supervisor_start ||
+            io_process_start(record->init_pid) == record->init_start) &&
+           record->init_start && berth_tick_ms() < deadline_ms)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
 static enum berth_code collect_open(const struct spawner *spawner, char *const *ids, size_t n,

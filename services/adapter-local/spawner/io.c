@@ -127,6 +127,25 @@ int io_make_dir(int dir_fd, const char *name, mode_t mode)
     return io_open_dir(dir_fd, name);
 }
 
+int io_make_lock(int dir_fd)
+{
+    int fd = openat(dir_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    char path[64];
+
+    if (fd < 0)
+        return -1;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0 ||
+        linkat(AT_FDCWD, path, dir_fd, "lock", AT_SYMLINK_FOLLOW) < 0) {
+        int number = errno;
+
+        close(fd);
+        errno = number;
+        return -1;
+    }
+    return fd;
+}
+
 enum berth_code io_lock(int fd, int64_t deadline_ms, const char *what, struct berth_error *err)
 {
     long wait_ms = 1;

@@ -26,6 +26,9 @@ BERTH_MUST_CHECK enum berth_code io_replace(int dir_fd, const char *name, const 
 int io_open_dir(int dir_fd, const char *name);
 int io_make_dir(int dir_fd, const char *name, mode_t mode);
 
+/* Make the file `lock` in a directory, held (flock) from the moment it can be seen. Its
+ * descriptor, or -1 with errno (EEXIST). */
+int io_make_lock(int dir_fd);
 /* Take flock(LOCK_EX) on fd until tick deadline_ms. Errors: BACKEND_TIMEOUT. */
 BERTH_MUST_CHECK enum berth_code io_lock(int fd, int64_t deadline_ms, const char *what,
                                          struct berth_error *err);

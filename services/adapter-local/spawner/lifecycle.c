@@ -269,6 +269,8 @@ static enum berth_code delete_locked(const struct spawner *spawner, const struct
     if (!code)
         code = host_release(spawner, id, record->id[0] ? record->slot : -1,
                             record->network.inbound == ADAPTER_OPEN, op->deadline_ms, err);
+    if (!code && record->id[0] && strcmp(record->boot, spawner->store.boot) == 0)
+        host_await_gone(record);
     if (!code && record->id[0])
         code = forget_key(spawner, key, record, err);
     if (!code)

@@ -21,12 +21,14 @@
 #include "common/time/time.h"
 #include "services/adapter-local/spawner/io.h"
 #include "services/adapter-local/spawner/message.h"
+#include "services/adapter-local/spawner/nft.h"
 #include "services/adapter-local/spawner/spawner.h"
 
 enum {
     SOCKET_FD = 3,
     SOCKET_BUFFER = 8 << 20,
     CHILDREN_MAX = 64,
+    N_OWN_FDS = 3, /* socket, signals, rules; then the supervisors' */
     SWEEP_EVERY_MS = 60000,
     DEADLINE_DEFAULT_MS = 60000,
     DEADLINE_MAX_MS = 24 * 3600 * 1000
@@ -51,7 +53,7 @@ static const struct {
 struct loop {
     struct spawner spawner;
     bool opened;
-    int signal_fd;
+    int signal_fd, rules_fd;
     struct child {
         pid_t pid;  /* 0: free */
         int64_t id; /* of the operation it answers */
@@ -171,6 +173,7 @@ static void handle_open(struct loop *loop, struct operation *op)
 
     if (!code) {
         loop->opened = true;
+        loop->rules_fd = nft_watch();
         loop->sweep_wanted = true;
         watch_living(loop);
         op->answer = json_pack("{s:s}", "uuid", loop->spawner.store.uuid);
@@ -198,6 +201,8 @@ static void become_worker(struct loop *loop, const char *name)
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     close(loop->signal_fd);
+    if (loop->rules_fd >= 0)
+        close(loop->rules_fd);
     for (size_t i = 0; i < loop->n_watched; i++)
         close(loop->watched[i]);
     prctl(PR_SET_NAME, name, 0, 0, 0);
@@ -347,18 +352,28 @@ static void wait_once(struct loop *loop, struct pollfd *polls)
 
     polls[0] = (struct pollfd){.fd = SOCKET_FD, .events = POLLIN};
     polls[1] = (struct pollfd){.fd = loop->signal_fd, .events = POLLIN};
+    polls[2] = (struct pollfd){.fd = loop->rules_fd, .events = POLLIN};
     for (size_t i = 0; i < loop->n_watched; i++)
-        polls[2 + i] = (struct pollfd){.fd = loop->watched[i], .events = POLLIN};
+        polls[N_OWN_FDS + i] = (struct pollfd){.fd = loop->watched[i], .events = POLLIN};
     if (!loop->opened || loop->sweeper)
         left = SWEEP_EVERY_MS;
-    (void)poll(polls, 2 + loop->n_watched, left < 0 ? 0 : (int)left);
+    (void)poll(polls, N_OWN_FDS + loop->n_watched, left < 0 ? 0 : (int)left);
     for (size_t i = loop->n_watched; i > 0; i--) {
-        if (!polls[1 + i].revents)
+        if (!polls[N_OWN_FDS - 1 + i].revents)
             continue;
         loop->sweep_wanted = true;
         close(loop->watched[i - 1]);
         loop->watched[i - 1] = loop->watched[--loop->n_watched];
     }
+}
+
+/* Somebody flushed them all: sandboxes must not be without for long. */
+static void restore_rules(struct loop *loop)
+{
+    struct berth_error err = {0};
+
+    if (host_install_rules(&loop->spawner, &err))
+        fprintf(stderr, "berth-local-spawner: packet rules are gone: %s\n", err.text);
 }
 
 static int run(struct loop *loop)
@@ -367,8 +382,9 @@ static int run(struct loop *loop)
     size_t room = 0;
 
     for (;;) {
-        if (room < loop->n_watched + 2 || !polls) {
-            struct pollfd *more = realloc(polls, (room = loop->n_watched + 2) * sizeof *polls);
+        if (room < loop->n_watched + N_OWN_FDS || !polls) {
+            struct pollfd *more =
+                realloc(polls, (room = loop->n_watched + N_OWN_FDS) * sizeof *polls);
 
             if (!more) {
                 free(polls);
@@ -379,6 +395,8 @@ static int run(struct loop *loop)
         wait_once(loop, polls);
         if (polls[1].revents)
             reap(loop);
+        if (polls[2].revents && nft_watch_lost(loop->rules_fd, loop->spawner.table))
+            restore_rules(loop);
         if (polls[0].revents && !receive(loop))
             break;
         if (loop->opened && (loop->sweep_wanted || berth_tick_ms() >= loop->next_sweep_ms))
@@ -394,7 +412,7 @@ static int run(struct loop *loop)
 
 int main(int argc, char **argv)
 {
-    static struct loop loop = {.spawner = {.socket_fd = SOCKET_FD}};
+    static struct loop loop = {.spawner = {.socket_fd = SOCKET_FD}, .rules_fd = -1};
     int size = SOCKET_BUFFER, result;
     sigset_t set;
 

@@ -12,7 +12,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 
 #include "common/json/json.h"
 #include "services/adapter-local/spawner/cgroup.h"
@@ -204,16 +203,14 @@ static bool report(struct supervisor *s, enum berth_code code, const struct bert
     return sent;
 }
 
-/* Whatever is left of the box dies with us. */
+/* Whatever is left of the box dies with us. Nothing is waited for: init does not end before the
+ * dead commands around it are reaped, and that is done by whoever inherits them from us. */
 static void kill_box(const struct supervisor *s)
 {
     if (s->env.box_fd > 0)
         (void)io_write(s->env.box_fd, "cgroup.kill", "1");
-    if (s->env.init_pid > 0) {
+    if (s->env.init_pid > 0)
         kill(s->env.init_pid, SIGKILL);
-        while (waitpid(s->env.init_pid, NULL, 0) < 0 && errno == EINTR)
-            ;
-    }
 }
 
 int main(int argc, char **argv)

@@ -1,7 +1,12 @@
 #include "services/adapter-local/spawner/nft.h"
 
+#include <errno.h>
+#include <linux/netfilter/nf_tables.h>
+#include <linux/netfilter/nfnetlink.h>
+#include <linux/netlink.h>
 #include <nftables/libnftables.h>
 #include <stdio.h>
+#include <sys/socket.h>
 
 /* Never reachable from a sandbox, whatever its policy says: private and shared networks,
  * loopback, link-local (with the usual metadata address), multicast and broadcast, and the
@@ -135,4 +140,70 @@ enum berth_code nft_remove(const char *table, struct berth_error *err)
     snprintf(commands, sizeof commands, "add table inet %s\ndelete table inet %s\n", table,
              table);
     return run(commands, err);
+}
+
+/* --------------------------------------------------------------------- watching */
+
+int nft_watch(void)
+{
+    struct sockaddr_nl address = {.nl_family = AF_NETLINK,
+                                  .nl_groups = 1U << (NFNLGRP_NFTABLES - 1)};
+    int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_NETFILTER);
+
+    if (fd < 0)
+        return -1;
+    if (bind(fd, (struct sockaddr *)&address, sizeof address) < 0) {
+        int number = errno;
+
+        close(fd);
+        errno = number;
+        return -1;
+    }
+    return fd;
+}
+
+/* Does the message name the table? */
+static bool names(const struct nlmsghdr *header, const char *table)
+{
+    const char *at = (const char *)NLMSG_DATA(header) + NLMSG_ALIGN(sizeof(struct nfgenmsg));
+    const char *end = (const char *)header + header->nlmsg_len;
+    size_t size = strlen(table) + 1;
+
+    while (at + NLA_HDRLEN <= end) {
+        const struct nlattr *attr = (const void *)at;
+
+        if (attr->nla_len < NLA_HDRLEN || at + attr->nla_len > end)
+            return false;
+        if ((attr->nla_type & NLA_TYPE_MASK) == NFTA_TABLE_NAME)
+            return attr->nla_len == NLA_HDRLEN + size &&
+                   memcmp(at + NLA_HDRLEN, table, size) == 0;
+        at += NLA_ALIGN(attr->nla_len);
+    }
+    return false;
+}
+
+bool nft_watch_lost(int fd, const char *table)
+{
+    static union {
+        struct nlmsghdr header;
+        char bytes[65536];
+    } buf;
+    bool lost = false;
+
+    for (;;) {
+        ssize_t n = recv(fd, &buf, sizeof buf, 0);
+        size_t left = n < 0 ? 0 : (size_t)n;
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return lost || errno == ENOBUFS; /* some were missed: assume the worst */
+        for (struct nlmsghdr *at = &buf.header; NLMSG_OK(at, left); at = NLMSG_NEXT(at, left)) {
+            if (at->nlmsg_type == (NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_DELTABLE))
+                lost = lost || names(at, table);
+            if (at->nlmsg_type == (NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_NEWTABLE) &&
+                names(at, table))
+                lost = false;
+        }
+    }
 }

@@ -21,4 +21,9 @@ BERTH_MUST_CHECK enum berth_code nft_install(const char *rules, struct berth_err
 /* May the host open connections to this interface's sandbox? */
 BERTH_MUST_CHECK enum berth_code nft_set_inbound(const char *table, const char *link, bool open,
                                                  struct berth_error *err);
+/* A descriptor that is readable when packet rules of this network namespace change; -1 with
+ * errno. Other programs flush all rules now and then, ours among them. */
+int nft_watch(void);
+/* Read what there is: was the table removed and not made again? */
+bool nft_watch_lost(int fd, const char *table);
 BERTH_MUST_CHECK enum berth_code nft_remove(const char *table, struct berth_error *err);

@@ -45,11 +45,8 @@ static enum berth_code build_start(const struct spawner *spawner, struct build *
     snprintf(build->hidden, sizeof build->hidden, ".build-%s", build->id);
     build->dir_fd = io_make_dir(spawner->store.snapshots_fd, build->hidden, 0700);
     if (build->dir_fd >= 0)
-        build->lock_fd =
-            openat(build->dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (build->lock_fd < 0)
-        return io_fail(err, "make a snapshot");
-    return io_lock(build->lock_fd, berth_tick_ms(), "a new snapshot", err);
+        build->lock_fd = io_make_lock(build->dir_fd);
+    return build->lock_fd < 0 ? io_fail(err, "make a snapshot") : BERTH_OK;
 }
 
 /* cp knows reflinks, holes, hard links and every attribute, trusted.overlay.* among them. */
@@ -93,35 +90,71 @@ static enum berth_code copy_upper(const struct spawner *spawner, const struct re
 
 /* ----------------------------------------------------------------- flatten */
 
-/* In a child with mounts of its own: all layers merged, copied out as one. */
-static int copy_merged(const struct spawner *spawner, const struct build *build,
-                       char *const *layers, size_t n_layers, int64_t deadline_ms)
+/* In a child with mounts of its own: all layers merged, copied out as one. By paths:
+ * descriptors opened before are of mounts that are not in the new namespace. */
+static enum berth_code copy_merged(const struct spawner *spawner, const struct build *build,
+                                   char *const *layers, size_t n_layers, int64_t deadline_ms,
+                                   struct berth_error *err)
 {
     char options[512] = "lowerdir=", to[STORE_PATH_MAX + 128];
     size_t used = strlen(options);
-    struct berth_error err = {0};
+    int store_fd;
 
-    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0 ||
-        mkdirat(build->dir_fd, "mnt", 0700) < 0 || fchdir(build->dir_fd) < 0 ||
-        mount("stage", "mnt", "tmpfs", MS_NOSUID | MS_NODEV, NULL) < 0 || chdir("mnt") < 0)
-        return 1;
+    snprintf(to, sizeof to, "%s/snapshots/%s/mnt", spawner->store.path, build->hidden);
+    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0)
+        return io_fail(err, "make a mount namespace");
+    store_fd = open(spawner->store.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (store_fd < 0 || mkdir(to, 0700) < 0 ||
+        mount("stage", to, "tmpfs", MS_NOSUID | MS_NODEV, NULL) < 0 || chdir(to) < 0)
+        return io_fail(err, "make a stage");
     for (size_t i = 0; i < n_layers; i++) {
-        int fd = open_tree(spawner->store.fd, layers[i],
+        int fd = open_tree(store_fd, layers[i],
                            OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW);
         char name[16];
 
-        snprintf(name, sizeof name, "l%zu", i);
+        snprintf(name, sizeof name, "l%u", (unsigned)i % 1000);
         if (fd < 0 || mkdir(name, 0700) < 0 ||
             move_mount(fd, "", AT_FDCWD, name, MOVE_MOUNT_F_EMPTY_PATH) < 0)
-            return 1;
+            return io_fail(err, "mount layer %s", layers[i]);
         close(fd);
         used +=
             (size_t)snprintf(options + used, sizeof options - used, "%s%s", i ? ":" : "", name);
     }
     if (mkdir("root", 0700) < 0 || mount("overlay", "root", "overlay", MS_RDONLY, options) < 0)
-        return 1;
+        return io_fail(err, "mount the layers");
     snprintf(to, sizeof to, "%s/snapshots/%s/flat", spawner->store.path, build->hidden);
-    return copy_tree("root", to, deadline_ms, &err) ? 1 : 0;
+    return copy_tree("root", to, deadline_ms, err);
+}
+
+static enum berth_code merge(const struct spawner *spawner, const struct build *build,
+                             char *const *layers, size_t n_layers, int64_t deadline_ms,
+                             struct berth_error *err)
+{
+    struct berth_error answer = {0};
+    int fds[2];
+    ssize_t n;
+    pid_t pid;
+
+    if (pipe2(fds, O_CLOEXEC) < 0)
+        return io_fail(err, "pipe");
+    pid = fork();
+    if (pid == 0) {
+        (void)!copy_merged(spawner, build, layers, n_layers, deadline_ms, &answer);
+        _exit(write(fds[1], &answer, sizeof answer) == sizeof answer ? 0 : 1);
+    }
+    close(fds[1]);
+    do
+        n = pid < 0 ? -1 : read(fds[0], &answer, sizeof answer);
+    while (n < 0 && pid > 0 && errno == EINTR);
+    close(fds[0]);
+    if (pid > 0)
+        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+    if (n != sizeof answer)
+        return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "the layers could not be merged");
+    if (answer.code && err)
+        *err = answer;
+    return answer.code;
 }
 
 /* Deep stacks make every look-up slow: beyond the limit the new layer takes everything in. */
@@ -129,17 +162,10 @@ static enum berth_code flatten(const struct spawner *spawner, const struct build
                                char *const *layers, size_t n_layers, int64_t deadline_ms,
                                struct berth_error *err)
 {
-    int status = 0;
-    pid_t pid = fork();
+    enum berth_code code = merge(spawner, build, layers, n_layers, deadline_ms, err);
 
-    if (pid == 0)
-        _exit(copy_merged(spawner, build, layers, n_layers, deadline_ms));
-    if (pid < 0)
-        return io_fail(err, "fork");
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "the layers could not be merged");
+    if (code)
+        return code;
     if (renameat(build->dir_fd, "layer", build->dir_fd, "parts") < 0 ||
         renameat(build->dir_fd, "flat", build->dir_fd, "layer") < 0)
         return io_fail(err, "flatten the layers");

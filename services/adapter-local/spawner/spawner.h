@@ -79,10 +79,12 @@ BERTH_MUST_CHECK enum berth_code spawner_probe(const struct spawner *spawner,
 
 /* host.c: what a sandbox holds outside of its directory. */
 
-/* Remove it: processes, cgroups, link, inbound rule, slot. slot < 0: not known. */
+/* Remove it: processes, cgroups, link, inbound rule, slot. slot < 0: not known. Processes that
+ * are dead but for being reaped may show for a moment longer: host_await_gone(). */
 BERTH_MUST_CHECK enum berth_code host_release(const struct spawner *spawner, const char *id,
                                               int slot, bool inbound_open, int64_t deadline_ms,
                                               struct berth_error *err);
+void host_await_gone(const struct record *record);
 /* The store's packet rules, with the inbound switches of its running sandboxes. */
 BERTH_MUST_CHECK enum berth_code host_install_rules(const struct spawner *spawner,
                                                     struct berth_error *err);

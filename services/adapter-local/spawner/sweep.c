@@ -178,7 +178,8 @@ static void sweep_hidden(const struct spawner *spawner, int parent_fd, const cha
             continue;
         made_fd = io_open_dir(parent_fd, entry->d_name);
         lock_fd = made_fd < 0 ? -1 : openat(made_fd, "lock", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-        /* Just made, its lock still to come: not yet. */
+        /* Just made, its lock still to come: not yet. Once there, a lock is held from the
+         * start. */
         if (made_fd < 0 || (lock_fd < 0 && fstat(made_fd, &st) == 0 &&
                             berth_now_ms() / 1000 - st.st_mtim.tv_sec < 60))
             continue;

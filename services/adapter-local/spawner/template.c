@@ -201,40 +201,85 @@ static enum berth_code publish(const struct spawner *spawner, const char *hidden
     return BERTH_OK;
 }
 
+/* The hidden directory a template is built in, its lock held; waits for another build's end. */
+struct workshop {
+    char hidden[ADAPTER_ID_SIZE + 16];
+    int dir_fd, lock_fd;
+};
+
+static void leave_workshop(struct workshop *shop)
+{
+    if (shop->dir_fd >= 0)
+        close(shop->dir_fd);
+    if (shop->lock_fd >= 0)
+        close(shop->lock_fd);
+    shop->dir_fd = shop->lock_fd = -1;
+}
+
+static bool still_there(const struct spawner *spawner, const struct workshop *shop)
+{
+    struct stat held, now;
+
+    return fstat(shop->dir_fd, &held) == 0 &&
+           fstatat(spawner->store.templates_fd, shop->hidden, &now, AT_SYMLINK_NOFOLLOW) == 0 &&
+           held.st_ino == now.st_ino;
+}
+
+static enum berth_code enter_workshop(const struct spawner *spawner, const char *name,
+                                      int64_t deadline_ms, struct workshop *shop,
+                                      struct berth_error *err)
+{
+    struct adapter_template built;
+    char layer[STORE_PATH_MAX];
+    enum berth_code code = BERTH_OK;
+
+    *shop = (struct workshop){.dir_fd = -1, .lock_fd = -1};
+    snprintf(shop->hidden, sizeof shop->hidden, ".build-%s", name);
+    for (;;) {
+        shop->dir_fd = io_make_dir(spawner->store.templates_fd, shop->hidden, 0700);
+        if (shop->dir_fd < 0)
+            return io_fail(err, "make a template");
+        shop->lock_fd = io_make_lock(shop->dir_fd);
+        if (shop->lock_fd < 0) {
+            shop->lock_fd = openat(shop->dir_fd, "lock", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+            code = shop->lock_fd < 0 ? io_fail(err, "lock a template")
+                                     : io_lock(shop->lock_fd, deadline_ms, "the template", err);
+        }
+        /* The build before ours has taken the directory with it, one way or the other. */
+        if (code || still_there(spawner, shop))
+            break;
+        leave_workshop(shop);
+        if (template_load(&spawner->store, name, &built, layer, NULL) == BERTH_OK)
+            break;
+    }
+    if (code)
+        leave_workshop(shop);
+    return code;
+}
+
 static enum berth_code build(const struct spawner *spawner, const struct operation *op,
                              const char *name, struct berth_error *err)
 {
-    BERTH_AUTO(close) int dir_fd = -1;
-    BERTH_AUTO(close) int lock_fd = -1;
-    char hidden[ADAPTER_ID_SIZE + 16], dir[STORE_PATH_MAX + 128], codename[64],
-        layer[STORE_PATH_MAX];
-    struct adapter_template present;
+    char dir[STORE_PATH_MAX + 128], codename[64];
+    struct workshop shop;
     enum berth_code code = read_codename(codename, sizeof codename, err);
 
-    if (code)
+    if (!code)
+        code = enter_workshop(spawner, name, op->deadline_ms, &shop, err);
+    if (code || shop.dir_fd < 0)
         return code;
-    snprintf(hidden, sizeof hidden, ".build-%s", name);
-    snprintf(dir, sizeof dir, "%s/templates/%s", spawner->store.path, hidden);
-    dir_fd = io_make_dir(spawner->store.templates_fd, hidden, 0700);
-    if (dir_fd >= 0)
-        lock_fd = openat(dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (lock_fd < 0)
-        return io_fail(err, "make a template");
-    code = io_lock(lock_fd, op->deadline_ms, "the template", err);
-    if (code)
-        return code;
-    /* Whoever held the lock may have built it. */
-    if (template_load(&spawner->store, name, &present, layer, NULL) == BERTH_OK)
-        return BERTH_OK;
-    if (io_remove_tree(dir_fd, "rootfs") < 0)
-        return io_fail(err, "clear an earlier try");
-    code = write_sources(dir_fd, codename, err);
+    snprintf(dir, sizeof dir, "%s/templates/%s", spawner->store.path, shop.hidden);
+    if (io_remove_tree(shop.dir_fd, "rootfs") < 0)
+        code = io_fail(err, "clear an earlier try");
+    if (!code)
+        code = write_sources(shop.dir_fd, codename, err);
     if (!code)
         code = bootstrap(spawner, op, dir, codename, err);
     if (!code)
-        code = publish(spawner, hidden, name, dir_fd, codename, err);
+        code = publish(spawner, shop.hidden, name, shop.dir_fd, codename, err);
     if (code)
-        (void)!store_trash(&spawner->store, spawner->store.templates_fd, hidden, NULL);
+        (void)!store_trash(&spawner->store, spawner->store.templates_fd, shop.hidden, NULL);
+    leave_workshop(&shop);
     return code;
 }
 
