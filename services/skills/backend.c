@@ -216,6 +216,8 @@ enum berth_code skills_delete_at(struct skills *skills, BackendTarget *target,
     not_after.seconds = (berth_now_ms() + SK_CALL_TIMEOUT_MS) / 1000;
     req.target = target;
     req.snapshot_id = (char *)snapshot_id;
+    /* The ledger has condemned it for ever: later than every grant it was made with. */
+    req.fence = INT64_MAX;
     req.not_after_time = &not_after;
     code = skills_adapter_call(skills, NULL, target->backend,
                                "/berth.backend.v1.SnapshotService/DeleteSnapshot", &req.base,
