@@ -136,7 +136,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < TARGETS_MAX; i++)
         berth_channel_free(known[i].channel);
     json_decref(result);
-    json_decref(plan);
     berth_rpc_done();
+    json_decref(plan); /* the core may look at a path until the end */
     return EXIT_SUCCESS;
 }
