@@ -8,7 +8,7 @@
 enum {
     FIELD_MAX = 96,
     ETAG_MAX = 128,
-    PAGE_TOKEN_MAX = 1024,
+    PAGE_TOKEN_MAX = 8192,
     SIGNAL_MAX = 64,
     ENV_NAME_MAX = 128
 };

@@ -1,0 +1,294 @@
+/* file_write.c - WriteFile: open, data, done. While one message is being written by a worker
+ * the next one is received, and no more. What does not end in a done that is right leaves
+ * nothing. */
+#include "common/crypto/crypto.h"
+#include "common/data/data.h"
+#include "services/adapter/convert.h"
+#include "services/adapter/file_rpc.h"
+
+typedef Berth__Data__V1__WriteFileRequest WriteFileRequest;
+
+struct write_call {
+    const struct adapter_service *service;
+    struct berth_stream *stream; /* NULL: closed */
+    struct file_job job;
+    struct adapter_route route;
+    struct adapter_writer *writer;
+    struct berth_sha256 *hash;
+    uint64_t announced;     /* open.size_bytes; 0: not said */
+    uint64_t size;          /* bytes written */
+    WriteFileRequest *now;  /* being worked on */
+    bool opened, ended;     /* open was taken; done, or a status */
+    bool asked;             /* a message is being received */
+    bool has_next;          /* next is there: received while a worker was busy */
+    struct berth_buf *next; /* NULL with has_next: half-closed */
+    struct berth_buf *answer;
+    enum berth_code code;
+    struct berth_error err;
+};
+
+static void take_message(struct write_call *call, struct berth_buf *msg);
+
+static void drop_now(struct write_call *call)
+{
+    if (call->now)
+        protobuf_c_message_free_unpacked(&call->now->base, NULL);
+    call->now = NULL;
+}
+
+static void call_free(void *arg)
+{
+    struct write_call *call = arg;
+
+    drop_now(call);
+    berth_sha256_free(call->hash);
+    berth_buf_unref(call->next);
+    berth_buf_unref(call->answer);
+    free(call);
+}
+
+static void fail(struct write_call *call, enum berth_code code, const struct berth_error *err)
+{
+    call->ended = true;
+    if (call->stream)
+        berth_stream_finish(call->stream, code, err);
+}
+
+static void receive(struct write_call *call)
+{
+    if (call->asked || call->has_next || call->ended)
+        return;
+    call->asked = true;
+    berth_stream_read(call->stream);
+}
+
+/* ------------------------------------------------------------------- on a worker */
+
+static void work_open(void *arg)
+{
+    struct write_call *call = arg;
+    const Berth__Data__V1__WriteFileOpen *open = call->now->open;
+    struct adapter_write_open how = {.path = open->path,
+                                     .mode = open->mode,
+                                     .size_bytes = open->size_bytes,
+                                     .create_only = open->create_only,
+                                     .if_etag = open->if_etag};
+
+    call->announced = open->size_bytes;
+    call->code = call->service->ops->files->open_write(call->service->adapter, &call->route,
+                                                       &how, &call->writer, &call->err);
+}
+
+static void work_write(void *arg)
+{
+    struct write_call *call = arg;
+    const ProtobufCBinaryData *data = &call->now->data;
+
+    call->code =
+        call->service->ops->files->write(call->writer, data->data, data->len, &call->err);
+    if (call->code)
+        return;
+    berth_sha256_add(call->hash, data->data, data->len);
+    call->size += data->len;
+}
+
+static enum berth_code check_done(struct write_call *call,
+                                  const Berth__Data__V1__FileDone *done,
+                                  struct berth_error *err)
+{
+    uint8_t sha256[32];
+
+    if (done->size_bytes != call->size)
+        return berth_fail_field(err, "done.size_bytes", "%llu, as many as were sent",
+                                (unsigned long long)call->size);
+    if (call->announced && call->announced != call->size)
+        return berth_fail_field(err, "open.size_bytes", "%llu, as many as were sent",
+                                (unsigned long long)call->size);
+    berth_sha256_end(call->hash, sha256);
+    if (done->sha256.len != 0 &&
+        (done->sha256.len != sizeof sha256 || memcmp(done->sha256.data, sha256, 32) != 0))
+        return berth_fail_field(err, "done.sha256", "the SHA-256 of what was sent, or empty");
+    return BERTH_OK;
+}
+
+static void work_commit(void *arg)
+{
+    struct write_call *call = arg;
+    Berth__Data__V1__WriteFileResponse resp = BERTH__DATA__V1__WRITE_FILE_RESPONSE__INIT;
+    struct adapter_file file = {0};
+
+    call->code = check_done(call, call->now->done, &call->err);
+    if (call->code == BERTH_OK)
+        call->code = call->service->ops->files->commit(call->writer, &file, &call->err);
+    if (call->code)
+        return;
+    resp.entry = convert_file(&file);
+    adapter_file_deinit(&file);
+    if (resp.entry)
+        call->answer = berth_buf_pack(&resp.base);
+    if (!call->answer)
+        call->code = berth_fail(&call->err, BERTH_REASON_OUTCOME_UNKNOWN,
+                                "written, but no memory for the answer");
+    if (resp.entry)
+        protobuf_c_message_free_unpacked(&resp.entry->base, NULL);
+}
+
+static void work_close(void *arg)
+{
+    struct write_call *call = arg;
+
+    call->service->ops->files->close_write(call->writer);
+    call->writer = NULL;
+}
+
+/* ----------------------------------------------------------------------- the loop */
+
+/* The stream is closed and no worker is busy. */
+static void let_go(struct write_call *call)
+{
+    if (call->writer)
+        (void)!file_job_start(&call->job, false, work_close, call_free, NULL);
+    else
+        call_free(call);
+}
+
+static void on_job(void *arg)
+{
+    struct write_call *call = arg;
+
+    drop_now(call);
+    if (!call->stream) {
+        let_go(call);
+        return;
+    }
+    if (call->code) {
+        fail(call, call->code, &call->err);
+    } else if (call->answer) {
+        berth_stream_write(call->stream, BERTH_STEAL(call->answer));
+    } else if (call->has_next && !call->ended) {
+        call->has_next = false;
+        take_message(call, BERTH_STEAL(call->next));
+    }
+}
+
+static enum berth_code judge_open(struct write_call *call, struct berth_error *err)
+{
+    enum berth_code code = adapter_route_read(berth_stream_call(call->stream),
+                                              call->service->ops->backend, &call->route, err);
+
+    if (code == BERTH_OK)
+        code = berth_data_check(&call->now->base, NULL, err);
+    if (code)
+        return code;
+    call->hash = berth_sha256_new();
+    if (!call->hash)
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    call->opened = true;
+    return file_job_start(&call->job, true, work_open, on_job, err);
+}
+
+static enum berth_code judge(struct write_call *call, struct berth_buf *msg,
+                             struct berth_error *err)
+{
+    ProtobufCMessage *message = NULL;
+    enum berth_code code;
+
+    if (!msg)
+        return berth_fail_field(err, "done", "must be the last message");
+    code =
+        berth_buf_decode(&berth__data__v1__write_file_request__descriptor, msg, &message, err);
+    if (code)
+        return code;
+    call->now = (WriteFileRequest *)message;
+    if (!call->opened)
+        return judge_open(call, err);
+    switch (call->now->message_case) {
+    case BERTH__DATA__V1__WRITE_FILE_REQUEST__MESSAGE_DATA:
+        if (call->now->data.len > BERTH_DATA_CHUNK_MAX)
+            return berth_fail_field(err, "data", "at most %d bytes", BERTH_DATA_CHUNK_MAX);
+        return file_job_start(&call->job, false, work_write, on_job, err);
+    case BERTH__DATA__V1__WRITE_FILE_REQUEST__MESSAGE_DONE:
+        call->ended = true;
+        return file_job_start(&call->job, false, work_commit, on_job, err);
+    default:
+        return berth_fail_field(err, "message", "data or done after open");
+    }
+}
+
+/* msg: taken; NULL: the caller half-closed. No worker is busy. */
+static void take_message(struct write_call *call, struct berth_buf *msg)
+{
+    struct berth_error err = {0};
+    enum berth_code code = judge(call, msg, &err);
+
+    berth_buf_unref(msg);
+    if (code)
+        fail(call, code, &err);
+    else
+        receive(call);
+}
+
+static void on_message(void *ctx, struct berth_stream *stream, struct berth_buf *msg)
+{
+    struct write_call *call = ctx;
+
+    (void)stream;
+    call->asked = false;
+    if (call->ended) {
+        berth_buf_unref(msg);
+    } else if (call->job.busy) {
+        call->next = msg;
+        call->has_next = true;
+    } else {
+        take_message(call, msg);
+    }
+}
+
+static void on_written(void *ctx, struct berth_stream *stream)
+{
+    (void)ctx;
+    berth_stream_finish(stream, BERTH_OK, NULL);
+}
+
+static void on_cancelled(void *ctx, struct berth_stream *stream)
+{
+    struct berth_error err = {0};
+    enum berth_code code = berth_fail(&err, BERTH_REASON_CANCELLED, NULL);
+
+    (void)stream;
+    fail(ctx, code, &err);
+}
+
+static void on_closed(void *ctx, struct berth_stream *stream, const struct berth_status *status)
+{
+    struct write_call *call = ctx;
+
+    (void)stream;
+    (void)status;
+    call->stream = NULL;
+    if (!call->job.busy)
+        let_go(call);
+}
+
+static const struct berth_stream_ops stream_ops = {.message = on_message,
+                                                   .written = on_written,
+                                                   .closed = on_closed,
+                                                   .cancelled = on_cancelled};
+
+enum berth_code file_open_write(void *service, struct berth_stream *stream,
+                                const struct berth_stream_ops **ret_ops, void **ret_ctx,
+                                struct berth_error *err)
+{
+    struct write_call *call = calloc(1, sizeof *call);
+
+    if (!call)
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    call->service = service;
+    call->stream = stream;
+    call->job = (struct file_job){
+        .pool = call->service->runtime->pool, .loop = berth_stream_loop(stream), .arg = call};
+    *ret_ops = &stream_ops;
+    *ret_ctx = call;
+    receive(call);
+    return BERTH_OK;
+}
