@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -159,6 +160,7 @@ struct rig_stream {
     struct berth_buf *out;
     enum berth_code code;
     struct berth_error err;
+    sem_t through;
 };
 
 static void on_message(void *ctx, struct berth_stream *stream, struct berth_buf *msg)
@@ -320,6 +322,13 @@ ProtobufCMessage *rig_stream_next(struct rig_stream *s, const ProtobufCMessageDe
     return message;
 }
 
+static void do_through(void *arg)
+{
+    struct rig_stream *s = arg;
+
+    sem_post(&s->through);
+}
+
 enum berth_code rig_stream_end(struct rig_stream *s, struct berth_error *err)
 {
     struct berth_buf *rest;
@@ -331,6 +340,11 @@ enum berth_code rig_stream_end(struct rig_stream *s, struct berth_error *err)
     pthread_mutex_lock(&s->mutex);
     wait_for(s, &s->closed);
     pthread_mutex_unlock(&s->mutex);
+    /* What was posted for it before has run when this has. */
+    sem_init(&s->through, 0, 0);
+    berth_loop_post(client_loop, do_through, s);
+    while (sem_wait(&s->through) < 0) {
+    }
     code = s->code;
     if (err)
         *err = s->err;
