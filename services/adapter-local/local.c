@@ -8,6 +8,8 @@
 
 #include "common/json/json.h"
 #include "common/time/time.h"
+#include "services/adapter-local/files.h"
+#include "services/adapter-local/process.h"
 
 enum { MAX_PROCESSES = 32768, CREATE_HORIZON_MS = 60 * 1000 };
 
@@ -406,4 +408,6 @@ const struct adapter_ops local_ops = {
     .list_templates = local_list_templates,
     .build_template = local_build_template,
     .delete_template = local_delete_template,
+    .process = &local_process_ops,
+    .files = &local_file_ops,
 };

@@ -158,7 +158,8 @@ int main(int argc, char **argv)
 {
     static const char *const services[] = {
         "berth.backend.v1.BackendService", "berth.backend.v1.SnapshotService",
-        "berth.backend.v1.TemplateService"};
+        "berth.backend.v1.TemplateService", "berth.data.v1.ProcessService",
+        "berth.data.v1.FileService"};
     static struct berth_method methods[METHODS_MAX];
     struct berth_service service = {
         .name = "adapter-local",
@@ -182,6 +183,8 @@ int main(int argc, char **argv)
         return probe(argc, argv);
     n = append(methods, n, adapter_backend_methods, n_adapter_backend_methods);
     n = append(methods, n, adapter_catalog_methods, n_adapter_catalog_methods);
+    n = append(methods, n, adapter_process_methods, n_adapter_process_methods);
+    n = append(methods, n, adapter_file_methods, n_adapter_file_methods);
     service.n_methods = n;
     return berth_service_main(&service, argc, argv);
 }
