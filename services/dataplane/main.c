@@ -1,12 +1,13 @@
 /* dataplane - commands and files of a session.
  *
- * Called by: tenants; skills and gateway.
- * Calls:     controlplane (ResolveRoute, RenewUse), the adapters whose backends have no data
- * plane of their own. Files:     methods.c lists the calls; pump.c is one call from first
- * message to status; check.c and route.c hold the rules; use.c keeps a session's sandbox from
- * being taken away under a stream; peer.c spreads streams over connections; service.c is the
- * rest. */
+ * Called by tenants, skills and the gateway. Calls the control plane (ResolveRoute, RenewUse)
+ * and the adapters whose backends have no data plane of their own.
+ *
+ * methods.c lists the calls; first.c takes a call to its route, pump.c from there to its
+ * status; check.c and route.c hold the rules; use.c keeps a sandbox from being taken away under
+ * a stream; peer.c spreads streams over connections; service.c is the rest. */
 #include "common/svc/svc.h"
+#include "grpc/health/v1/health.pb-c.h"
 #include "services/dataplane/dataplane.h"
 
 enum { READY_WAIT_MS = 500 };
@@ -129,13 +130,27 @@ static enum berth_code start(const void *config, const struct berth_runtime *run
     return BERTH_OK;
 }
 
+/* Ready when the control plane says that it can resolve (which takes Redis, too). */
 static enum berth_code ready(void *arg, struct berth_error *err)
 {
     const struct dataplane *dp = arg;
+    Grpc__Health__V1__HealthCheckRequest req = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
+    const struct berth_call_options options = {.timeout_ms = READY_WAIT_MS};
+    ProtobufCMessage *resp = NULL;
+    enum berth_code code;
+    bool serving;
 
-    if (!berth_channel_ready(dp_peer_channel(dp->controlplane), READY_WAIT_MS))
-        return berth_fail(err, BERTH_REASON_PEER_UNAVAILABLE,
-                          "the control plane cannot be reached");
+    req.service = (char *)(uintptr_t) "berth.control.v1.InternalService";
+    code = berth_channel_call(dp_peer_channel(dp->controlplane), "/grpc.health.v1.Health/Check",
+                              &req.base, &grpc__health__v1__health_check_response__descriptor,
+                              &options, &resp, err);
+    if (code)
+        return berth_wrap(err, code, "control plane");
+    serving = ((Grpc__Health__V1__HealthCheckResponse *)resp)->status ==
+              GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING;
+    protobuf_c_message_free_unpacked(resp, NULL);
+    if (!serving)
+        return berth_fail(err, BERTH_REASON_PEER_UNAVAILABLE, "the control plane is not ready");
     return BERTH_OK;
 }
 
