@@ -5,6 +5,8 @@
 #include <limits.h>
 #include <stdio.h>
 
+#include "common/rpc/paths.h"
+
 enum {
     RECONNECT_FIRST_MS = 100,
     RECONNECT_MAX_MS = 1000,
@@ -199,8 +201,12 @@ int64_t rpc_call_timeout_ms(const struct berth_call_options *options, int64_t de
 grpc_call *rpc_channel_create_call(struct berth_channel *channel, grpc_completion_queue *queue,
                                    const char *path, gpr_timespec deadline)
 {
-    return grpc_channel_create_call(channel->core, NULL, GRPC_PROPAGATE_DEFAULTS, queue,
-                                    grpc_slice_from_static_string(path), NULL, deadline, NULL);
+    grpc_slice method = rpc_path_slice(path);
+    grpc_call *call = grpc_channel_create_call(channel->core, NULL, GRPC_PROPAGATE_DEFAULTS,
+                                               queue, method, NULL, deadline, NULL);
+
+    grpc_slice_unref(method);
+    return call;
 }
 
 /* The core names the target until the call has a connection, and then the connection. */

@@ -284,7 +284,7 @@ void berth_channel_call_async(struct berth_channel *channel, const char *path,
 
 /* An evented stream (a unary method is a stream of one message each way). On the loop thread.
  * NULL only when out of memory; a peer that cannot be reached shows in .closed.
- * options->timeout_ms here: 0 = no deadline. path is borrowed for ever. */
+ * options->timeout_ms here: 0 = no deadline. */
 struct berth_stream *berth_channel_stream(struct berth_channel *channel, const char *path,
                                           const struct berth_call_options *options,
                                           struct berth_loop *loop,

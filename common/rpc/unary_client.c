@@ -31,7 +31,7 @@ struct unary {
 
 struct async { /* what berth_channel_call_async() keeps */
     struct unary unary;
-    char *path;
+    char *path; /* for another attempt */
     struct berth_pool *pool;
     berth_done_fn done;
     void *arg;

@@ -1,6 +1,5 @@
 /* Unary calls: what comes back, and every way not to get it. */
 #include <check.h>
-#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 
@@ -77,6 +76,26 @@ START_TEST(unary__metadata__arrives)
     ck_assert_uint_eq(resp->metadata.len, sizeof bytes);
     ck_assert_mem_eq(resp->metadata.data, bytes, sizeof bytes);
     ck_assert_str_eq(resp->traceparent, trace);
+    echo_response_free(resp);
+}
+END_TEST
+
+/* A path is needed for the call alone: its memory may be used for another one. */
+START_TEST(unary__path_overwritten__later_calls_fine)
+{
+    struct berth_error err;
+    EchoResponse *resp;
+    char *path = strdup(ECHO_PATH("Unary"));
+
+    for (int i = 0; i < 10; i++) {
+        snprintf(path, sizeof ECHO_PATH("Unary"), "%s",
+                 i % 2 ? ECHO_PATH("Unary") : ECHO_PATH("Nope_"));
+        ck_assert_int_eq(call(path, NULL, 0, &resp, &err),
+                         i % 2 ? BERTH_OK : BERTH_UNIMPLEMENTED);
+        echo_response_free(resp);
+    }
+    free(path);
+    ck_assert(!call(ECHO_PATH("Unary"), NULL, 0, &resp, &err));
     echo_response_free(resp);
 }
 END_TEST
@@ -279,6 +298,20 @@ static void crowd_start(struct crowd *one, const char *path, int64_t hold_ms)
     ck_assert_int_eq(pthread_create(&one->thread, NULL, crowd_thread, one), 0);
 }
 
+/* Until the server's metrics hold this text; fails the test after 10 s. */
+static void wait_for_line(const char *line)
+{
+    bool found = false;
+
+    for (int64_t end_ms = berth_tick_ms() + 10000; !found; (void)poll(NULL, 0, 1)) {
+        char *metrics = berth_server_metrics(server.echo.server);
+
+        found = metrics && strstr(metrics, line);
+        free(metrics);
+        ck_assert_msg(berth_tick_ms() < end_ms, "not seen: %s", line);
+    }
+}
+
 /* With one worker and one place in the queue, two of eight calls are served, six are told. */
 START_TEST(unary__queue_full__overloaded)
 {
@@ -289,15 +322,7 @@ START_TEST(unary__queue_full__overloaded)
     wait_for_at_least(&server.echo.n_entered, 1);
     for (size_t i = 1; i < BERTH_COUNT(crowd); i++)
         crowd_start(&crowd[i], ECHO_PATH("Unary"), 0);
-    for (size_t i = 1; n_refused < 6; i = i % (BERTH_COUNT(crowd) - 1) + 1) {
-        char *metrics = berth_server_metrics(server.echo.server);
-        const char *found = strstr(metrics, "berth_rpc_overloaded_total 6\n");
-
-        free(metrics);
-        if (found)
-            break;
-        (void)poll(NULL, 0, 1);
-    }
+    wait_for_line("berth_rpc_overloaded_total 6\n");
     atomic_store(&server.echo.release, true);
     for (size_t i = 0; i < BERTH_COUNT(crowd); i++) {
         pthread_join(crowd[i].thread, NULL);
@@ -440,6 +465,7 @@ int main(void)
     tcase_set_timeout(plain, 60);
     tcase_add_test(plain, unary__text__comes_back);
     tcase_add_test(plain, unary__metadata__arrives);
+    tcase_add_test(plain, unary__path_overwritten__later_calls_fine);
     tcase_add_loop_test(plain, unary__bad_traceparent__replaced, 0,
                         (int)BERTH_COUNT(bad_traces));
     tcase_add_test(plain, unary__large_metadata__limit_64_kib);
