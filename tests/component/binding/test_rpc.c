@@ -250,14 +250,14 @@ START_TEST(list_bindings__pages__each_once)
     house_ask(&house, "HSET", "berth:{t1}:c/c0", "rev", "00000000000000c0", "state", "active",
               "account", "", "template", "x", "keyed", "0", NULL);
     house_ask(&house, "ZADD", "berth:{t1}:i/configs", "0", "c0", NULL);
-    for (int i = 0; i < 23; i++) {
+    for (int i = 0; i < 75; i++) {
         snprintf(name, sizeof name, "s%02d", i);
         make_in(i % 3 ? "c1" : "c0", name);
     }
     do {
-        ListBindingsResponse *page = list("", 1 + _i, token, NULL);
+        ListBindingsResponse *page = list("", 1 + _i * _i, token, NULL);
 
-        ck_assert_uint_le(page->n_sessions, 1 + (size_t)_i);
+        ck_assert_uint_le(page->n_sessions, 1 + (size_t)_i * (size_t)_i);
         for (size_t i = 0; i < page->n_sessions; i++) {
             snprintf(now, sizeof now, "%s/%s", page->sessions[i]->session->spec->config_id,
                      page->sessions[i]->session->ref->session_id);
@@ -268,7 +268,7 @@ START_TEST(list_bindings__pages__each_once)
         snprintf(token, sizeof token, "%s", page->next_page_token);
         protobuf_c_message_free_unpacked(&page->base, NULL);
     } while (token[0]);
-    ck_assert_int_eq(seen, 23);
+    ck_assert_int_eq(seen, 75);
 }
 END_TEST
 
@@ -502,7 +502,7 @@ int main(void)
     tcase_add_test(tc, update_session__version_and_config__checked);
     tcase_add_test(tc, delete_session__tombstone_over__no_key_left);
     tcase_add_test(tc, events__life_of_session__in_order_without_gaps);
-    tcase_add_loop_test(tc, list_bindings__pages__each_once, 0, 9);
+    tcase_add_loop_test(tc, list_bindings__pages__each_once, 0, 10);
     tcase_add_test(tc, list_bindings__config_and_token__checked);
     tcase_add_test(tc, list_due__what_needs_somebody__only_that);
     tcase_add_test(tc, list_due__entry_out_of_date__put_right);
