@@ -9,7 +9,7 @@
 #include "services/binding/encode.h"
 
 enum {
-    GIVE_UP_EARLY_MS = 40, /* before the caller's deadline, so that it hears why */
+    GIVE_UP_EARLY_MS = 100, /* before the caller's deadline, so that it hears why */
     TRIES_MAX = 64,
 };
 

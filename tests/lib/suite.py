@@ -49,6 +49,8 @@ class TestSuite(base.Suite):
         numbers = base.free_ports(2 * len(names))
         ports = dict(zip(names, numbers)) | {n + "-metrics": p for n, p in zip(names, numbers[len(names):])}
         options = options or {}
+        # A minute by default, in which nothing is created after redis-server was killed.
+        options.setdefault("binding", {}).setdefault("quarantine", "1s")
         if sandboxes:
             options.setdefault("adapter-local", {}).setdefault("template_dirs", template_cache())
         self.sandboxes = sandboxes

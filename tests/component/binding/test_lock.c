@@ -170,6 +170,12 @@ START_TEST(acquire__given_back_at_other_replica__woken)
 }
 END_TEST
 
+/* Told so by the service, or, on a busy machine, by one's own clock first. */
+static bool waited_in_vain(const struct grant *grant)
+{
+    return grant->reason == BERTH_REASON_LOCK_WAIT || grant->reason == BERTH_REASON_DEADLINE;
+}
+
 /* Whose time is up is told why, before its deadline ends the call. */
 START_TEST(acquire__deadline_while_waiting__lock_wait)
 {
@@ -177,9 +183,9 @@ START_TEST(acquire__deadline_while_waiting__lock_wait)
     int64_t begin = berth_tick_ms();
 
     ck_reason(holder.reason, "");
-    got = house_acquire(&house, 0, (struct want){"s", .attempt = 2, .timeout_ms = 500});
+    got = house_acquire(&house, 0, (struct want){"s", .attempt = 2, .timeout_ms = 1500});
     ck_reason(got.reason, "LOCK_WAIT");
-    ck_assert_int_ge(berth_tick_ms() - begin, 400);
+    ck_assert_int_ge(berth_tick_ms() - begin, 1000);
     await(binding_park_count(house.replica[0].binding->park) == 0);
 }
 END_TEST
@@ -260,7 +266,7 @@ START_TEST(acquire__delete_during_create__heard_at_once)
     got = house_acquire(
         &house, 1,
         (struct want){"s", .kind = BINDING_WANT_DELETE, .attempt = 2, .timeout_ms = 400});
-    ck_reason(got.reason, "LOCK_WAIT");
+    ck_assert(waited_in_vain(&got));
     ck_reason(house_begin(&house, 0, "s", "t", token), "SESSION_DELETED");
     ck_reason(house_bind(&house, 0, "s", &holder, "late"), "SESSION_DELETED");
     ck_reason(house_abort(&house, 0, "s", &holder), "");
@@ -340,7 +346,7 @@ START_TEST(lock__renewed__kept)
 
     while (berth_tick_ms() < until) {
         got = house_acquire(&house, 1, (struct want){"s", .attempt = 2, .timeout_ms = 100});
-        ck_reason(got.reason, "LOCK_WAIT");
+        ck_assert(waited_in_vain(&got));
         ck_reason(house_renew_lock(&house, 0, "s", &first, &lease_ms), "");
         ck_assert_int_eq(lease_ms, 300);
     }
