@@ -275,8 +275,10 @@ static void on_tick(void *arg)
         engine_touch(engine); /* nothing idles away under a running command */
     sweep_lingering(engine);
     engine_trim(engine);
-    for (struct exec *exec = engine->oldest; exec; exec = exec->next)
+    for (struct exec *exec = engine->oldest; exec; exec = exec->next) {
         output_watch(exec);
+        exec_tidy(exec);
+    }
     if (engine->oldest || engine->n_lingering > 0)
         engine_need_tick(engine);
 }

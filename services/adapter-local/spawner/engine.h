@@ -239,6 +239,8 @@ void exec_abandon(struct exec *exec);
 void exec_readers_changed(struct exec *exec);
 /* ENDING: is everything there for the result? Then it stands, and the state is DONE. */
 void exec_settle(struct exec *exec);
+/* Let go of the process tree of an ended command when nobody is in it any more. */
+void exec_tidy(struct exec *exec);
 void exec_describe(const struct exec *exec, struct wire_process *ret);
 void exec_free(struct exec *exec);
 

@@ -146,6 +146,12 @@ static void set_message(struct exec *exec, const char *text)
     exec->exited.message[len] = 0;
 }
 
+void exec_tidy(struct exec *exec)
+{
+    if (exec->state == EXEC_DONE && exec->tree.fd >= 0 && !tree_populated(&exec->tree))
+        tree_close(&exec->tree);
+}
+
 /* The result stands. */
 static void finish(struct exec *exec)
 {
@@ -167,10 +173,9 @@ static void finish(struct exec *exec)
     exec->grace = berth_timer_cancel(exec->grace);
     exec->orphan = berth_timer_cancel(exec->orphan);
     feed_close(exec);
-    if (!tree_populated(&exec->tree))
-        tree_close(&exec->tree);
     if (!tree_remove(engine->env->box_fd, exec->tree.name))
         engine_linger(engine, exec->tree.name);
+    exec_tidy(exec);
     output_watch(exec);
     engine_need_tick(engine);
     output_wake(exec);
@@ -330,6 +335,7 @@ void exec_reaped(struct exec *exec, pid_t pid, int status, const struct rusage *
 {
     if (pid == exec->helper) {
         exec->helper = 0;
+        exec_tidy(exec); /* under load it may outlive the command */
         return;
     }
     exec->pid = 0;
