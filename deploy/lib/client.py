@@ -151,13 +151,13 @@ class Client:
             max_output_bytes=max_output_bytes, text=text), timeout=rpc_timeout)
 
     def exec(self, session, what, turn="", stdin=b"", keep_stdin_open=False, detach=False,
-             max_output_bytes=0, rpc_timeout=None, **more):
-        """The stream of ProcessEvents."""
+             max_output_bytes=0, rpc_timeout=None, keep=True, **more):
+        """The stream of ProcessEvents. keep: gather the output in .stdout and .stderr."""
         stream = self.processes.Exec(pb.data.ExecRequest(
             session=self.ref(session), turn_token=turn, command=self.command(what, **more),
             initial_stdin=stdin, keep_stdin_open=keep_stdin_open, detach=detach,
             max_output_bytes=max_output_bytes), timeout=rpc_timeout)
-        return Events(stream)
+        return Events(stream, keep)
 
     def attach(self, session, exec_id, after_seq=0, rpc_timeout=None):
         return Events(self.processes.Attach(pb.data.AttachRequest(
@@ -240,10 +240,10 @@ class Client:
 class Events:
     """An Exec or Attach stream, and what it said so far."""
 
-    def __init__(self, stream):
-        self.stream = stream
+    def __init__(self, stream, keep=True):
+        self.stream, self.keep = stream, keep
         self.started = self.exited = None
-        self.stdout, self.stderr, self.last_seq = b"", b"", 0
+        self.stdout, self.stderr, self.last_seq = bytearray(), bytearray(), 0
 
     def __iter__(self):
         for message in self.stream:
@@ -252,9 +252,9 @@ class Events:
             kind = event.WhichOneof("event")
             if kind == "started":
                 self.started = event.started
-            elif kind == "stdout":
+            elif kind == "stdout" and self.keep:
                 self.stdout += event.stdout
-            elif kind == "stderr":
+            elif kind == "stderr" and self.keep:
                 self.stderr += event.stderr
             elif kind == "exited":
                 self.exited = event.exited
