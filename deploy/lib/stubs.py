@@ -51,6 +51,16 @@ def _generate():
     return folder
 
 
+def _package(name, suffix):
+    """Everything that the files of one package define, in one namespace."""
+    whole = types.SimpleNamespace()
+    for path in sorted(glob.glob(os.path.join(PROTO, "berth", name, "v1", "*.proto"))):
+        stem = os.path.splitext(os.path.basename(path))[0]
+        module = importlib.import_module(f"berth.{name}.v1.{stem}{suffix}")
+        whole.__dict__.update({key: value for key, value in vars(module).items() if not key.startswith("_")})
+    return whole
+
+
 def load():
     """A namespace: pb.<package> message modules, pb.rpc.<package> stub modules."""
     folder = _generate()
@@ -59,8 +69,8 @@ def load():
     grpc.__path__.append(os.path.join(folder, "grpc"))
     pb = types.SimpleNamespace(rpc=types.SimpleNamespace())
     for name in ("common", "control", "data", "skills", "backend", "binding", "reaper"):
-        setattr(pb, name, importlib.import_module(f"berth.{name}.v1.{name}_pb2"))
-        setattr(pb.rpc, name, importlib.import_module(f"berth.{name}.v1.{name}_pb2_grpc"))
+        setattr(pb, name, _package(name, "_pb2"))
+        setattr(pb.rpc, name, _package(name, "_pb2_grpc"))
     for name, module in (("health", "grpc.health.v1.health"),
                          ("reflection", "grpc.reflection.v1.reflection"),
                          ("reflection_alpha", "grpc.reflection.v1alpha.reflection")):

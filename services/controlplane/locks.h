@@ -16,7 +16,8 @@ struct cp_locks;
 struct cp_lock; /* one lock held; from cp_lock_hold() to cp_lock_drop() */
 
 enum {
-    CP_LOCK_MARGIN = 12, /* this part of the lease (5 s of 60) is not believed: clocks run apart */
+    CP_LOCK_MARGIN =
+        12, /* this part of the lease (5 s of 60) is not believed: clocks run apart */
 };
 
 /* channel: to binding. */

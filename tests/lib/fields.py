@@ -8,6 +8,7 @@ What the comments are read for: "[A-Za-z0-9._-]" (an id), "Absolute, clean" (a p
 "A..B" of a number, "Output only" (nothing but the wire's own rules is tried there).
 """
 import functools
+import glob
 import os
 import re
 import subprocess
@@ -28,7 +29,7 @@ STANDARD = ("google.protobuf.Duration", "google.protobuf.Timestamp", "google.pro
 def comments():
     """{full name of a message or field: comment}"""
     found = {}
-    files = [os.path.join("berth", name, "v1", name + ".proto") for name in os.listdir(os.path.join(PROTO, "berth"))]
+    files = [os.path.relpath(path, PROTO) for path in glob.glob(os.path.join(PROTO, "berth", "*", "v1", "*.proto"))]
     with tempfile.NamedTemporaryFile() as out:
         subprocess.run(["protoc", "-I" + PROTO, "-I/usr/include", "-I" + GRPC_PROTO, "--include_source_info",
                         "--descriptor_set_out=" + out.name, *files], check=True)
@@ -112,7 +113,7 @@ def _paths(field, rule):
 
 
 SCALE = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40, "PiB": 1 << 50}
-RANGE = re.compile(r"(?<![\d.])(\d+) ?([KMGTP]iB)?\.\.(\d+)(?!\d)(?: ?([KMGTP]iB))?(?!\.\d)(?! ?(?:characters|bytes of|of \[))")
+RANGE = re.compile(r"(?<![\d.])(\d+) ?([KMGTP]iB)?\.\.(\d+) ?([KMGTP]iB)?(?![\d.])(?! ?(?:characters|bytes of|of \[))")
 
 
 def _numbers(field, rule):

@@ -5,17 +5,12 @@
 
 #include "common/messages/messages.h"
 #include "common/time/time.h"
+#include "tests/component/controlplane/fake_internal.h"
 
 enum { WAIT_MS = 20000 };
 
 typedef Berth__Backend__V1__CreateSandboxRequest CreateSandboxRequest;
 typedef Berth__Common__V1__Sandbox Sandbox;
-
-#define NEW(name) berth_message_new(&berth__backend__v1__##name##__descriptor)
-#define HANDLER(name)                                                                          \
-    static enum berth_code name(void *service, struct berth_call *call,                        \
-                                const ProtobufCMessage *message, ProtobufCMessage **ret_resp,  \
-                                struct berth_error *err)
 
 /* ------------------------------------------------------------------- scripts */
 
@@ -31,9 +26,9 @@ static void hold(struct fake_adapter *fake)
 }
 
 /* Called with the mutex held: logs the call and takes what the script says. */
-static struct fake_script begin(struct fake_adapter *fake, enum fake_method method,
-                                const char *sandbox_id, uint64_t fence,
-                                const Google__Protobuf__Timestamp *not_after)
+struct fake_script fake_begin(struct fake_adapter *fake, enum fake_method method,
+                              const char *sandbox_id, uint64_t fence,
+                              const Google__Protobuf__Timestamp *not_after)
 {
     struct fake_script *next = &fake->scripts[method], now = {.act = FAKE_OBEY};
 
@@ -54,8 +49,8 @@ static struct fake_script begin(struct fake_adapter *fake, enum fake_method meth
 }
 
 /* Called with the mutex held: how the call ends once it was done. */
-static enum berth_code end(struct fake_adapter *fake, const struct fake_script *script,
-                           struct berth_error *err)
+enum berth_code fake_end(struct fake_adapter *fake, const struct fake_script *script,
+                         struct berth_error *err)
 {
     if (script->act == FAKE_HOLD_AFTER)
         hold(fake);
@@ -129,7 +124,7 @@ static Berth__Common__V1__DataPlaneEndpoint *endpoint(const struct fake_sandbox 
     return out;
 }
 
-static enum berth_code not_found(const char *id, struct berth_error *err)
+enum berth_code fake_not_found(const char *id, struct berth_error *err)
 {
     enum berth_code code = berth_fail(err, BERTH_REASON_SANDBOX_NOT_FOUND, NULL);
 
@@ -207,7 +202,7 @@ HANDLER(get_info)
     (void)call;
     (void)message;
     pthread_mutex_lock(&fake->mutex);
-    script = begin(fake, FAKE_GET_INFO, "", 0, NULL);
+    script = fake_begin(fake, FAKE_GET_INFO, "", 0, NULL);
     caps = out->capabilities = berth_message_new(&berth__common__v1__capabilities__descriptor);
     caps->commands = caps->files = true;
     caps->keyed_create = fake->keyed;
@@ -230,7 +225,7 @@ HANDLER(get_info)
     ck_assert(berth_set_string(&out->backend, "local") &&
               berth_set_string(&out->account_id, fake->account_id));
     code = script.act == FAKE_REFUSE ? berth_fail(err, script.reason, NULL)
-                                     : end(fake, &script, err);
+                                     : fake_end(fake, &script, err);
     pthread_mutex_unlock(&fake->mutex);
     if (code)
         berth_message_free(out);
@@ -250,19 +245,19 @@ HANDLER(create)
 
     (void)call;
     pthread_mutex_lock(&fake->mutex);
-    script = begin(fake, FAKE_CREATE, req->unique_key, req->fence, req->not_after_time);
+    script = fake_begin(fake, FAKE_CREATE, req->unique_key, req->fence, req->not_after_time);
     if (script.act == FAKE_REFUSE) {
         code = berth_fail(err, script.reason, "as the test says");
     } else if (script.act == FAKE_LATE) {
         fake->late = berth_message_copy(req);
-        code = end(fake, &script, err);
+        code = fake_end(fake, &script, err);
     } else {
         code = create_or_find(fake, req, &box, err);
         if (!code) {
             out = NEW(create_sandbox_response);
             out->sandbox = show(fake, box);
             out->endpoint = endpoint(box);
-            code = end(fake, &script, err);
+            code = fake_end(fake, &script, err);
         }
     }
     pthread_mutex_unlock(&fake->mutex);
@@ -295,12 +290,12 @@ HANDLER(connect_sandbox)
 
     (void)call;
     pthread_mutex_lock(&fake->mutex);
-    script = begin(fake, FAKE_CONNECT, req->sandbox_id, req->fence, req->not_after_time);
+    script = fake_begin(fake, FAKE_CONNECT, req->sandbox_id, req->fence, req->not_after_time);
     box = fake_find(fake, req->sandbox_id);
     if (script.act == FAKE_REFUSE)
         code = berth_fail(err, script.reason, "as the test says");
     else if (!box)
-        code = not_found(req->sandbox_id, err);
+        code = fake_not_found(req->sandbox_id, err);
     else
         code = pass_fence(box, req->fence, err);
     if (!code) {
@@ -309,7 +304,7 @@ HANDLER(connect_sandbox)
         box->state = BERTH__COMMON__V1__SANDBOX_STATE__SANDBOX_STATE_RUNNING;
         out->sandbox = show(fake, box);
         out->endpoint = endpoint(box);
-        code = end(fake, &script, err);
+        code = fake_end(fake, &script, err);
     }
     pthread_mutex_unlock(&fake->mutex);
     if (code)
@@ -331,16 +326,16 @@ HANDLER(get_sandbox)
 
     (void)call;
     pthread_mutex_lock(&fake->mutex);
-    script = begin(fake, FAKE_GET, req->sandbox_id, 0, NULL);
+    script = fake_begin(fake, FAKE_GET, req->sandbox_id, 0, NULL);
     box = fake_find(fake, req->sandbox_id);
     if (script.act == FAKE_REFUSE)
         code = berth_fail(err, script.reason, "as the test says");
     else if (!box)
-        code = not_found(req->sandbox_id, err);
+        code = fake_not_found(req->sandbox_id, err);
     if (!code) {
         out = NEW(get_sandbox_response);
         out->sandbox = show(fake, box);
-        code = end(fake, &script, err);
+        code = fake_end(fake, &script, err);
     }
     pthread_mutex_unlock(&fake->mutex);
     if (code)
@@ -370,7 +365,7 @@ HANDLER(list_sandboxes)
 
     (void)call;
     pthread_mutex_lock(&fake->mutex);
-    script = begin(fake, FAKE_LIST, "", 0, NULL);
+    script = fake_begin(fake, FAKE_LIST, "", 0, NULL);
     if (script.act == FAKE_REFUSE)
         code = berth_fail(err, script.reason, "as the test says");
     out->complete = !fake->incomplete;
@@ -379,7 +374,7 @@ HANDLER(list_sandboxes)
             ck_assert(berth_add_message(&out->n_sandboxes, &out->sandboxes,
                                         show(fake, &fake->sandboxes[i])));
     if (!code)
-        code = end(fake, &script, err);
+        code = fake_end(fake, &script, err);
     pthread_mutex_unlock(&fake->mutex);
     if (code)
         berth_message_free(out);
@@ -400,19 +395,19 @@ HANDLER(pause_sandbox)
 
     (void)call;
     pthread_mutex_lock(&fake->mutex);
-    script = begin(fake, FAKE_PAUSE, req->sandbox_id, req->fence, req->not_after_time);
+    script = fake_begin(fake, FAKE_PAUSE, req->sandbox_id, req->fence, req->not_after_time);
     box = fake_find(fake, req->sandbox_id);
     if (script.act == FAKE_REFUSE)
         code = berth_fail(err, script.reason, "as the test says");
     else if (!box)
-        code = not_found(req->sandbox_id, err);
+        code = fake_not_found(req->sandbox_id, err);
     else
         code = pass_fence(box, req->fence, err);
     if (!code) {
         box->state = BERTH__COMMON__V1__SANDBOX_STATE__SANDBOX_STATE_PAUSED;
         out = NEW(pause_sandbox_response);
         out->sandbox = show(fake, box);
-        code = end(fake, &script, err);
+        code = fake_end(fake, &script, err);
     }
     pthread_mutex_unlock(&fake->mutex);
     if (code)
@@ -434,7 +429,7 @@ HANDLER(delete_sandbox)
 
     (void)call;
     pthread_mutex_lock(&fake->mutex);
-    script = begin(fake, FAKE_DELETE, req->sandbox_id, req->fence, req->not_after_time);
+    script = fake_begin(fake, FAKE_DELETE, req->sandbox_id, req->fence, req->not_after_time);
     box = fake_find(fake, req->sandbox_id);
     if (script.act == FAKE_REFUSE)
         code = berth_fail(err, script.reason, "as the test says");
@@ -445,7 +440,7 @@ HANDLER(delete_sandbox)
         out->existed = box != NULL;
         if (box)
             box->used = false;
-        code = end(fake, &script, err);
+        code = fake_end(fake, &script, err);
     }
     pthread_mutex_unlock(&fake->mutex);
     if (code)
@@ -453,207 +448,10 @@ HANDLER(delete_sandbox)
     else
         *ret_resp = &out->base;
     return code;
-}
-
-/* ----------------------------------------------------------------- snapshots */
-
-static Berth__Common__V1__Snapshot *show_snapshot(struct fake_adapter *fake, size_t at)
-{
-    Berth__Common__V1__Snapshot *out =
-        berth_message_new(&berth__common__v1__snapshot__descriptor);
-
-    out->state = BERTH__COMMON__V1__SNAPSHOT_STATE__SNAPSHOT_STATE_READY;
-    out->size_bytes = 4096;
-    ck_assert(berth_set_string(&out->snapshot_id, fake->snapshots[at].id) &&
-              berth_add_string(&out->n_names, &out->names, fake->snapshots[at].name));
-    return out;
-}
-
-HANDLER(create_snapshot)
-{
-    struct fake_adapter *fake = service;
-    const Berth__Backend__V1__CreateSnapshotRequest *req =
-        (const Berth__Backend__V1__CreateSnapshotRequest *)message;
-    Berth__Backend__V1__CreateSnapshotResponse *out = NULL;
-    struct fake_script script;
-    size_t at;
-    enum berth_code code = BERTH_OK;
-
-    (void)call;
-    pthread_mutex_lock(&fake->mutex);
-    script = begin(fake, FAKE_SNAPSHOT, req->sandbox_id, req->fence, req->not_after_time);
-    if (script.act == FAKE_REFUSE)
-        code = berth_fail(err, script.reason, "as the test says");
-    else if (!fake_find(fake, req->sandbox_id))
-        code = not_found(req->sandbox_id, err);
-    if (!code) {
-        ck_assert_uint_lt(fake->n_snapshots, FAKE_SNAPSHOTS_MAX);
-        at = fake->n_snapshots++;
-        fake->snapshots[at].used = true;
-        snprintf(fake->snapshots[at].id, sizeof fake->snapshots[at].id, "snap-%zu", at + 1);
-        snprintf(fake->snapshots[at].name, sizeof fake->snapshots[at].name, "%s", req->name);
-        snprintf(fake->snapshots[at].source, sizeof fake->snapshots[at].source, "%s",
-                 req->sandbox_id);
-        out = NEW(create_snapshot_response);
-        out->snapshot = show_snapshot(fake, at);
-        code = end(fake, &script, err);
-    }
-    pthread_mutex_unlock(&fake->mutex);
-    if (code)
-        berth_message_free(out);
-    else
-        *ret_resp = &out->base;
-    return code;
-}
-
-HANDLER(list_snapshots)
-{
-    struct fake_adapter *fake = service;
-    const Berth__Backend__V1__ListSnapshotsRequest *req =
-        (const Berth__Backend__V1__ListSnapshotsRequest *)message;
-    Berth__Backend__V1__ListSnapshotsResponse *out = NEW(list_snapshots_response);
-    struct fake_script script;
-    enum berth_code code = BERTH_OK;
-
-    (void)call;
-    pthread_mutex_lock(&fake->mutex);
-    script = begin(fake, FAKE_LIST_SNAPSHOTS, "", 0, NULL);
-    if (script.act == FAKE_REFUSE)
-        code = berth_fail(err, script.reason, "as the test says");
-    out->complete = true;
-    for (size_t i = 0; !code && i < fake->n_snapshots; i++)
-        if (fake->snapshots[i].used &&
-            strncmp(fake->snapshots[i].name, req->name_prefix, strlen(req->name_prefix)) == 0)
-            ck_assert(
-                berth_add_message(&out->n_snapshots, &out->snapshots, show_snapshot(fake, i)));
-    pthread_mutex_unlock(&fake->mutex);
-    if (code)
-        berth_message_free(out);
-    else
-        *ret_resp = &out->base;
-    return code;
-}
-
-HANDLER(delete_snapshot)
-{
-    struct fake_adapter *fake = service;
-    const Berth__Backend__V1__DeleteSnapshotRequest *req =
-        (const Berth__Backend__V1__DeleteSnapshotRequest *)message;
-    Berth__Backend__V1__DeleteSnapshotResponse *out = NULL;
-    struct fake_script script;
-    enum berth_code code = BERTH_OK;
-
-    (void)call;
-    pthread_mutex_lock(&fake->mutex);
-    script =
-        begin(fake, FAKE_DELETE_SNAPSHOT, req->snapshot_id, req->fence, req->not_after_time);
-    if (script.act == FAKE_REFUSE)
-        code = berth_fail(err, script.reason, "as the test says");
-    if (!code) {
-        out = NEW(delete_snapshot_response);
-        for (size_t i = 0; i < fake->n_snapshots; i++) {
-            if (fake->snapshots[i].used &&
-                strcmp(fake->snapshots[i].id, req->snapshot_id) == 0) {
-                fake->snapshots[i].used = false;
-                out->existed = true;
-            }
-        }
-        code = end(fake, &script, err);
-    }
-    pthread_mutex_unlock(&fake->mutex);
-    if (code)
-        berth_message_free(out);
-    else
-        *ret_resp = &out->base;
-    return code;
-}
-
-/* ----------------------------------------------------------------- templates */
-
-HANDLER(get_template)
-{
-    struct fake_adapter *fake = service;
-    const Berth__Backend__V1__GetTemplateRequest *req =
-        (const Berth__Backend__V1__GetTemplateRequest *)message;
-    Berth__Backend__V1__GetTemplateResponse *out;
-
-    (void)call;
-    pthread_mutex_lock(&fake->mutex);
-    (void)begin(fake, FAKE_TEMPLATE, req->template_id, 0, NULL);
-    pthread_mutex_unlock(&fake->mutex);
-    if (strcmp(req->template_id, "base") != 0)
-        return berth_fail(err, BERTH_REASON_TEMPLATE_NOT_FOUND, NULL);
-    out = NEW(get_template_response);
-    out->template_ = berth_message_new(&berth__common__v1__template__descriptor);
-    out->template_->state = BERTH__COMMON__V1__TEMPLATE_STATE__TEMPLATE_STATE_READY;
-    ck_assert(berth_set_string(&out->template_->template_id, req->template_id));
-    *ret_resp = &out->base;
-    return BERTH_OK;
-}
-
-/* A build in three steps. */
-struct fake_build {
-    unsigned step;
-};
-
-static void build_write(struct fake_build *build, struct berth_stream *stream)
-{
-    static const char *const steps[] = {"unpack", "install", "seal"};
-    Berth__Backend__V1__BuildTemplateResponse *out;
-
-    if (build->step == BERTH_COUNT(steps)) {
-        berth_stream_finish(stream, BERTH_OK, NULL);
-        return;
-    }
-    out = NEW(build_template_response);
-    out->percent = 33 * (build->step + 1);
-    ck_assert(berth_set_string(&out->step, steps[build->step++]));
-    (void)berth_stream_write(stream, berth_buf_pack(&out->base));
-    berth_message_free(out);
-}
-
-static void build_message(void *ctx, struct berth_stream *stream, struct berth_buf *msg)
-{
-    if (msg)
-        build_write(ctx, stream);
-    berth_buf_unref(msg);
-}
-
-static void build_written(void *ctx, struct berth_stream *stream)
-{
-    build_write(ctx, stream);
-}
-
-static void build_closed(void *ctx, struct berth_stream *stream,
-                         const struct berth_status *status)
-{
-    (void)stream;
-    (void)status;
-    free(ctx);
-}
-
-static enum berth_code build_open(void *service, struct berth_stream *stream,
-                                  const struct berth_stream_ops **ret_ops, void **ret_ctx,
-                                  struct berth_error *err)
-{
-    static const struct berth_stream_ops ops = {
-        .message = build_message, .written = build_written, .closed = build_closed};
-
-    (void)service;
-    (void)err;
-    *ret_ops = &ops;
-    *ret_ctx = calloc(1, sizeof(struct fake_build));
-    berth_stream_read(stream);
-    return BERTH_OK;
 }
 
 /* ---------------------------------------------------------------------- life */
 
-#define METHOD(service, name, type, fn)                                                        \
-    {                                                                                          \
-        "/berth.backend.v1." service "/" name,                                                 \
-            &berth__backend__v1__##type##_request__descriptor, .unary = (fn)                   \
-    }
 static const struct berth_method methods[] = {
     METHOD("BackendService", "GetInfo", get_info, get_info),
     METHOD("BackendService", "CreateSandbox", create_sandbox, create),
@@ -662,12 +460,6 @@ static const struct berth_method methods[] = {
     METHOD("BackendService", "ListSandboxes", list_sandboxes, list_sandboxes),
     METHOD("BackendService", "PauseSandbox", pause_sandbox, pause_sandbox),
     METHOD("BackendService", "DeleteSandbox", delete_sandbox, delete_sandbox),
-    METHOD("SnapshotService", "CreateSnapshot", create_snapshot, create_snapshot),
-    METHOD("SnapshotService", "ListSnapshots", list_snapshots, list_snapshots),
-    METHOD("SnapshotService", "DeleteSnapshot", delete_snapshot, delete_snapshot),
-    METHOD("TemplateService", "GetTemplate", get_template, get_template),
-    {"/berth.backend.v1.TemplateService/BuildTemplate",
-     &berth__backend__v1__build_template_request__descriptor, .open = build_open},
 };
 
 void fake_start(struct fake_adapter *fake)
@@ -677,6 +469,9 @@ void fake_start(struct fake_adapter *fake)
 
     ck_assert_int_eq(berth_server_new(&options, &fake->server, NULL), BERTH_OK);
     ck_assert_int_eq(berth_server_add(fake->server, methods, BERTH_COUNT(methods), fake, NULL),
+                     BERTH_OK);
+    ck_assert_int_eq(berth_server_add(fake->server, fake_catalog_methods,
+                                      fake_n_catalog_methods, fake, NULL),
                      BERTH_OK);
     ck_assert_int_eq(berth_server_listen(fake->server, fake->target, NULL, NULL), BERTH_OK);
     ck_assert_int_eq(berth_server_start(fake->server, NULL), BERTH_OK);
