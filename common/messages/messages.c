@@ -60,14 +60,14 @@ bool berth_set_bytes(ProtobufCBinaryData *slot, const void *data, size_t size)
 
 static bool grow(size_t n, void *list, void *item)
 {
-    void **items;
+    void **items, **grown;
 
     memcpy(&items, list, sizeof items);
-    items = realloc(items, (n + 1) * sizeof *items);
-    if (!items)
+    grown = realloc(items, (n + 1) * sizeof *grown);
+    if (!grown)
         return false;
-    items[n] = item;
-    memcpy(list, &items, sizeof items);
+    grown[n] = item;
+    memcpy(list, &grown, sizeof grown);
     return true;
 }
 
