@@ -30,6 +30,7 @@ enum {
     CHILDREN_MAX = 64,
     N_OWN_FDS = 3, /* socket, signals, rules; then the supervisors' */
     SWEEP_EVERY_MS = 60000,
+    SWEEP_SOON_MS = 300, /* after something died: others may die along with it */
     DEADLINE_DEFAULT_MS = 60000,
     DEADLINE_MAX_MS = 24 * 3600 * 1000
 };
@@ -59,8 +60,7 @@ struct loop {
         int64_t id; /* of the operation it answers */
         bool cancel_with_us;
     } children[CHILDREN_MAX];
-    pid_t sweeper; /* 0: none */
-    bool sweep_wanted;
+    pid_t sweeper;         /* 0: none */
     int64_t next_sweep_ms; /* tick */
     /* Supervisors an earlier spawner started are not our children: watched by pidfd. */
     int *watched;
@@ -174,7 +174,6 @@ static void handle_open(struct loop *loop, struct operation *op)
     if (!code) {
         loop->opened = true;
         loop->rules_fd = nft_watch();
-        loop->sweep_wanted = true;
         watch_living(loop);
         op->answer = json_pack("{s:s}", "uuid", loop->spawner.store.uuid);
     }
@@ -287,11 +286,19 @@ static void handle(struct loop *loop, json_t *request)
 
 /* --------------------------------------------------------------------- loop */
 
+/* Every delete ends a supervisor, too; one sweep is enough for many. */
+static void sweep_soon(struct loop *loop)
+{
+    int64_t soon_ms = berth_tick_ms() + SWEEP_SOON_MS;
+
+    if (soon_ms < loop->next_sweep_ms)
+        loop->next_sweep_ms = soon_ms;
+}
+
 static void start_sweep(struct loop *loop)
 {
     if (loop->sweeper || !loop->opened)
         return;
-    loop->sweep_wanted = false;
     loop->next_sweep_ms = berth_tick_ms() + SWEEP_EVERY_MS;
     loop->sweeper = fork();
     if (loop->sweeper == 0) {
@@ -321,12 +328,13 @@ static void reap(struct loop *loop)
             if (loop->children[i].pid == pid) {
                 loop->children[i].pid = 0;
                 /* One that was killed may have left something half done. */
-                loop->sweep_wanted = loop->sweep_wanted || !WIFEXITED(status);
+                if (!WIFEXITED(status))
+                    sweep_soon(loop);
                 known = true;
             }
         /* A supervisor: we are the subreaper of what our children start. */
         if (!known)
-            loop->sweep_wanted = true;
+            sweep_soon(loop);
     }
 }
 
@@ -356,12 +364,12 @@ static void wait_once(struct loop *loop, struct pollfd *polls)
     for (size_t i = 0; i < loop->n_watched; i++)
         polls[N_OWN_FDS + i] = (struct pollfd){.fd = loop->watched[i], .events = POLLIN};
     if (!loop->opened || loop->sweeper)
-        left = SWEEP_EVERY_MS;
+        left = SWEEP_EVERY_MS; /* the sweeper's end wakes us */
     (void)poll(polls, N_OWN_FDS + loop->n_watched, left < 0 ? 0 : (int)left);
     for (size_t i = loop->n_watched; i > 0; i--) {
         if (!polls[N_OWN_FDS - 1 + i].revents)
             continue;
-        loop->sweep_wanted = true;
+        sweep_soon(loop);
         close(loop->watched[i - 1]);
         loop->watched[i - 1] = loop->watched[--loop->n_watched];
     }
@@ -399,7 +407,7 @@ static int run(struct loop *loop)
             restore_rules(loop);
         if (polls[0].revents && !receive(loop))
             break;
-        if (loop->opened && (loop->sweep_wanted || berth_tick_ms() >= loop->next_sweep_ms))
+        if (loop->opened && berth_tick_ms() >= loop->next_sweep_ms)
             start_sweep(loop);
     }
     free(polls);
