@@ -113,7 +113,7 @@ def _paths(field, rule):
 
 
 SCALE = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40, "PiB": 1 << 50}
-RANGE = re.compile(r"(?<![\d.])(\d+) ?([KMGTP]iB)?\.\.(\d+) ?([KMGTP]iB)?(?![\d.])(?! ?(?:characters|bytes of|of \[))")
+RANGE = re.compile(r"(?<![\d.])(\d+) ?([KMGTP]iB)?\.\.(\d+)(?!\d)(?: ?([KMGTP]iB))?(?!\.\d)(?! ?(?:characters|bytes of|of \[))")
 
 
 def _numbers(field, rule):
