@@ -229,7 +229,10 @@ enum berth_code binding_decode_acquire(const Berth__Binding__V1__AcquireRequest 
 
 /* ------------------------------------------------------------------------ Commit */
 
-static enum berth_code decode_image(const Berth__Common__V1__Image *image,
+/* Both changes hold a Binding; an error names the one it came in. */
+#define AT(field) (patch ? "patch." field : "bind." field)
+
+static enum berth_code decode_image(const Berth__Common__V1__Image *image, bool patch,
                                     struct binding_bound *ret, struct berth_error *err)
 {
     enum berth_code code = BERTH_OK;
@@ -237,15 +240,15 @@ static enum berth_code decode_image(const Berth__Common__V1__Image *image,
     if (!image)
         return BERTH_OK;
     if (image->generation > INT64_MAX)
-        return berth_fail_field(err, "change.image.generation", "is too large");
+        return berth_fail_field(err, AT("image.generation"), "is too large");
     ret->generation = image->generation;
     if (image->source_case == BERTH__COMMON__V1__IMAGE__SOURCE_TEMPLATE_ID) {
-        code = binding_check_sandbox_id("change.image.template_id", image->template_id, false,
-                                        err);
+        code =
+            binding_check_sandbox_id(AT("image.template_id"), image->template_id, false, err);
         snprintf(ret->template_id, sizeof ret->template_id, "%s", image->template_id);
     } else if (image->source_case == BERTH__COMMON__V1__IMAGE__SOURCE_SNAPSHOT_ID) {
-        code = binding_check_sandbox_id("change.image.snapshot_id", image->snapshot_id, false,
-                                        err);
+        code =
+            binding_check_sandbox_id(AT("image.snapshot_id"), image->snapshot_id, false, err);
         snprintf(ret->snapshot_id, sizeof ret->snapshot_id, "%s", image->snapshot_id);
     }
     return code;
@@ -254,34 +257,34 @@ static enum berth_code decode_image(const Berth__Common__V1__Image *image,
 static enum berth_code decode_bound(const Berth__Binding__V1__Binding *in, bool patch,
                                     struct binding_bound *ret, struct berth_error *err)
 {
-    enum berth_code code = berth_check_present("change", in, err);
+    enum berth_code code = berth_check_present(patch ? "patch" : "bind", in, err);
 
     if (!code)
-        code = binding_check_sandbox_id("change.sandbox_id", in->sandbox_id, false, err);
+        code = binding_check_sandbox_id(AT("sandbox_id"), in->sandbox_id, false, err);
     if (!code)
-        code = check_chars("change.backend", in->backend, sizeof ret->backend - 1,
-                           LOWER DIGIT "-", patch, "1 to 32 of [a-z0-9-]", err);
+        code = check_chars(AT("backend"), in->backend, sizeof ret->backend - 1, LOWER DIGIT "-",
+                           patch, "1 to 32 of [a-z0-9-]", err);
     if (!code)
-        code = patch ? berth_check_id_or_empty("change.config_id", in->config_id, err)
-                     : berth_check_id("change.config_id", in->config_id, err);
+        code = patch ? berth_check_id_or_empty(AT("config_id"), in->config_id, err)
+                     : berth_check_id(AT("config_id"), in->config_id, err);
     if (!code)
-        code = decode_image(in->image, ret, err);
+        code = decode_image(in->image, patch, ret, err);
     if (!code)
-        code = decode_fixed("change.attempt", in->attempt, BINDING_ATTEMPT_SIZE, true,
+        code = decode_fixed(AT("attempt"), in->attempt, BINDING_ATTEMPT_SIZE, true,
                             ret->attempt, err);
     if (!code)
-        code = decode_account("change.account", in->account, ret->account, err);
+        code = decode_account(AT("account"), in->account, ret->account, err);
     if (!code && in->sealed_endpoint.len > BINDING_ENDPOINT_MAX)
-        code = berth_fail_field(err, "change.sealed_endpoint", "must be at most %d bytes",
+        code = berth_fail_field(err, AT("sealed_endpoint"), "must be at most %d bytes",
                                 BINDING_ENDPOINT_MAX);
     if (!code)
-        code = berth_check_enum("change.origin", (int)in->origin, BINDING_ADOPTED, patch, err);
+        code = berth_check_enum(AT("origin"), (int)in->origin, BINDING_ADOPTED, patch, err);
     if (!code)
-        code = berth_check_enum("change.power", (int)in->power, BINDING_PAUSED, true, err);
+        code = berth_check_enum(AT("power"), (int)in->power, BINDING_PAUSED, true, err);
     if (!code)
-        code = decode_time("change.create_time", in->create_time, &ret->create_ms, err);
+        code = decode_time(AT("create_time"), in->create_time, &ret->create_ms, err);
     if (!code)
-        code = decode_time("change.end_time", in->end_time, &ret->end_ms, err);
+        code = decode_time(AT("end_time"), in->end_time, &ret->end_ms, err);
     if (code)
         return code;
     ret->origin = (enum binding_origin)in->origin;
@@ -293,6 +296,7 @@ static enum berth_code decode_bound(const Berth__Binding__V1__Binding *in, bool 
     snprintf(ret->config_id, sizeof ret->config_id, "%s", in->config_id);
     return BERTH_OK;
 }
+#undef AT
 
 static enum berth_code decode_intent(const Berth__Binding__V1__Intent *in,
                                      struct binding_intent *ret, struct berth_error *err)

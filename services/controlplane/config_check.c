@@ -357,6 +357,23 @@ static enum berth_code apply_path(SandboxConfig *into, SandboxConfig *copy, cons
     return berth_fail_field(err, "update_mask", "'%.40s' is not a field of a config", name);
 }
 
+enum berth_code cp_config_check_mask(const Google__Protobuf__FieldMask *mask,
+                                     struct berth_error *err)
+{
+    if (!mask || (mask->n_paths == 1 && strcmp(mask->paths[0], "*") == 0))
+        return BERTH_OK;
+    for (size_t i = 0; i < mask->n_paths; i++) {
+        size_t k = 0;
+
+        while (k < BERTH_COUNT(fields) && strcmp(fields[k].name, mask->paths[i]) != 0)
+            k++;
+        if (k == BERTH_COUNT(fields))
+            return berth_fail_field(err, "update_mask", "'%.40s' is not a field of a config",
+                                    mask->paths[i]);
+    }
+    return BERTH_OK;
+}
+
 static bool names_path(const Google__Protobuf__FieldMask *mask, const char *path, size_t before)
 {
     for (size_t i = 0; i < before; i++)

@@ -31,6 +31,10 @@ enum cp_config_change {
     CP_CHANGE_POLICY = 16,     /* what the backend has to be capable of */
 };
 
+/* Every path is a field of a config, or the mask is "*". */
+BERTH_MUST_CHECK enum berth_code cp_config_check_mask(const Google__Protobuf__FieldMask *mask,
+                                                      struct berth_error *err);
+
 /**
  * cp_config_apply() - take the fields named by mask over
  * @into:  the stored settings, changed in place

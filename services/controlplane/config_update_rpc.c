@@ -194,6 +194,8 @@ static enum berth_code check_update(const UpdateConfigRequest *req, struct berth
 
     if (!code && req->update_mask && req->update_mask->n_paths > MASK_MAX)
         code = berth_fail_field(err, "update_mask", "must have at most %d paths", MASK_MAX);
+    if (!code)
+        code = cp_config_check_mask(req->update_mask, err);
     return code;
 }
 

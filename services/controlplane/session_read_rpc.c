@@ -375,6 +375,19 @@ static enum berth_code apply(SessionSpec *into, SessionSpec *from, const char *p
     return BERTH_OK;
 }
 
+/* An unknown path is told before anything is looked up. */
+static enum berth_code check_mask(const Google__Protobuf__FieldMask *mask,
+                                  struct berth_error *err)
+{
+    SessionSpec into = BERTH__COMMON__V1__SESSION_SPEC__INIT;
+    SessionSpec from = BERTH__COMMON__V1__SESSION_SPEC__INIT;
+    enum berth_code code = BERTH_OK;
+
+    for (size_t i = 0; !code && i < mask->n_paths; i++)
+        code = apply(&into, &from, mask->paths[i], err);
+    return code;
+}
+
 static enum berth_code merge(const GetBindingResponse *got, const UpdateSessionRequest *req,
                              SessionSpec **ret, struct berth_error *err)
 {
@@ -454,6 +467,8 @@ HANDLER(update_session)
     UpdateSessionResponse *out = NULL;
     enum berth_code code = check_update(req, berth_call_is_peer(call), err);
 
+    if (!code)
+        code = check_mask(req->update_mask, err);
     if (!code)
         code = cp_enter_tenant(cp, req->session->ref->tenant_id, false, err);
     if (!code)

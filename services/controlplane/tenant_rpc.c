@@ -393,6 +393,15 @@ static enum berth_code try_update(struct cp *cp, const UpdateTenantRequest *req,
                  err);
 }
 
+/* An unknown path is told before anything is looked up. */
+static enum berth_code check_mask(const UpdateTenantRequest *req, struct berth_error *err)
+{
+    struct berth_tenant_doc scratch = {0};
+    bool names_config;
+
+    return apply(&scratch, req, &names_config, err);
+}
+
 CP_HANDLER(update_tenant)
 {
     struct cp *cp = service;
@@ -403,6 +412,8 @@ CP_HANDLER(update_tenant)
     enum berth_code code = check_tenant(req->tenant, err);
 
     (void)call;
+    if (!code)
+        code = check_mask(req, err);
     if (!code)
         code = cp_enter(cp, err);
     for (int i = 0; i < CP_CAS_TRIES && !code && !applied; i++)

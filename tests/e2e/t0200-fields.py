@@ -77,6 +77,8 @@ INTERNAL = [
     ("binding", "berth.binding.v1.BindingService", [
         ("Acquire", N.AcquireRequest(session=REF, want=N.WANT_EXISTING, owner="test", attempt=b"0" * 16)),
         ("Commit", N.CommitRequest(session=REF, lock=LOCK, gone_sandbox_id="x")),
+        ("Commit", N.CommitRequest(session=REF, lock=LOCK, bind=N.Binding(
+            sandbox_id="x", backend="local", config_id="local", origin=N.ORIGIN_CREATED))),
         ("Abort", N.AbortRequest(session=REF, lock=LOCK)),
         ("RenewLock", N.RenewLockRequest(session=REF, lock=LOCK)),
         ("GetBinding", N.GetBindingRequest(session=REF)),
@@ -130,7 +132,8 @@ def judge(bad, failure):
         if not named:
             return f"no field in the metadata: {failure.reason}: {failure.text[:80]}"
         # A field inside a missing or wrong one may be named by what holds it, and the other way round.
-        if not (bad.path.startswith(named) or named.startswith(bad.path)):
+        if not (bad.path.startswith(named) or named.startswith(bad.path) or
+                (bad.fresh and named.startswith(bad.fresh))):
             return f"names {named!r}: {failure.text[:80]}"
     return None
 
@@ -161,6 +164,7 @@ def case_of(target, service, method, request):
 for _target, _service, _methods in TABLE + INTERNAL:
     for _method, _request in _methods:
         _name = _service.split(".")[1] + "_" + _method.lower()
+        _name += "_2" if f"{_name}__bad_value_in_any_field__refused_by_name" in globals() else ""
         globals()[f"{_name}__bad_value_in_any_field__refused_by_name"] = case_of(
             _target, _service, _method, _request)
 

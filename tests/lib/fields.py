@@ -61,6 +61,7 @@ class Bad:
 
     def __init__(self, path, what, wire, may=("INVALID_ARGUMENT",)):
         self.path, self.what, self.wire, self.may = path, what, wire, may
+        self.fresh = None  # the message made for this one: the rest of it is missing, too
 
     def __str__(self):
         return f"{self.path}: {self.what}"
@@ -146,7 +147,20 @@ def _durations(rule):
 
 def mutations(request, skip=()):
     """Yields Bad for every field below request. skip: paths that are not judged."""
-    yield from _walk(request, [], "", request.DESCRIPTOR, frozenset(), skip, "")
+    for bad in _walk(request, [], "", request.DESCRIPTOR, frozenset(), skip, ""):
+        bad.fresh = _fresh(request, bad.path)
+        yield bad
+
+
+def _fresh(request, path):
+    """The first message on the way to path that request does not have."""
+    message, parts = request, path.split(".")
+    for i, name in enumerate(parts[:-1]):
+        field = message.DESCRIPTOR.fields_by_name[name]
+        if field.label == F.LABEL_REPEATED or not message.HasField(name):
+            return ".".join(parts[:i + 1])
+        message = getattr(message, name)
+    return None
 
 
 def _wire(request, steps, change):

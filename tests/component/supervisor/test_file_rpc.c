@@ -313,7 +313,7 @@ START_TEST(write_read__any_bytes__exact)
 {
     static const size_t sizes[] = {0, 1, 4, 256, 65536, (4 << 20) - 1, 4 << 20, (4 << 20) + 1};
     uint8_t *data = malloc((4 << 20) + 1);
-    FileEntry *entry;
+    FileEntry *entry = NULL;
     struct stat st;
 
     for (size_t i = 0; i < (4 << 20) + 1; i++)
@@ -397,7 +397,7 @@ END_TEST
 /* create_only and if_etag, for reading as well. */
 START_TEST(write__conditions__kept)
 {
-    FileEntry *entry;
+    FileEntry *entry = NULL;
     char etag[64];
     struct stat st;
 
@@ -457,7 +457,7 @@ END_TEST
 /* Links are followed inside, and lead nowhere else; a loop ends. */
 START_TEST(links__out_of_the_root__clamped)
 {
-    FileEntry *entry;
+    FileEntry *entry = NULL;
     char outside[128];
 
     snprintf(outside, sizeof outside, "%s.secret", rig.root);
