@@ -453,9 +453,9 @@ START_TEST(berth_data_check__file_fields__field_named)
     list.depth = BERTH_DATA_DEPTH_MAX;
     list.page = &page;
     page.page_size = INT32_MAX;
-    page.page_token = xs(1024);
+    page.page_token = xs(8192);
     expect(&list.base, NULL);
-    page.page_token = xs(1025);
+    page.page_token = xs(8193);
     expect(&list.base, "page.page_token");
     page.page_token = (char *)"";
     page.page_size = -1;
