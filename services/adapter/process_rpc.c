@@ -18,7 +18,11 @@ struct process_call {
     enum ask_method method;
     struct adapter_request *request; /* NULL: not asked, or over */
     bool ended;                      /* a status was set */
-    bool last_written;               /* finish when it is out */
+    struct berth_buf *held;          /* the next one, while a write is in flight */
+    bool held_last;
+    bool last_written;       /* finish when it is out */
+    enum berth_code failure; /* finish with it when what came before is out */
+    struct berth_error failure_err;
     /* Run */
     struct collect out[2];
     Berth__Data__V1__RunResponse *run;
@@ -32,6 +36,7 @@ static void call_free(struct process_call *call)
 {
     collect_deinit(&call->out[0]);
     collect_deinit(&call->out[1]);
+    berth_buf_unref(call->held);
     if (call->run)
         protobuf_c_message_free_unpacked(&call->run->base, NULL);
     if (call->list)
@@ -76,10 +81,18 @@ static void send(struct process_call *call, struct berth_buf *buf, bool last)
         finish_no_memory(call);
         return;
     }
-    call->last_written = last;
     if (last)
         close_request(call, false);
+    if (!berth_stream_can_write(call->stream)) {
+        call->held = buf;
+        call->held_last = last;
+        return;
+    }
+    call->last_written = last;
     berth_stream_write(call->stream, buf);
+    /* One more is fetched while this one is on its way, and no more than one. */
+    if (!last && call->request)
+        ops_of(call)->next(call->request);
 }
 
 /* ------------------------------------------------------------------------- Run */
@@ -245,7 +258,14 @@ static void on_event(void *ctx, const struct adapter_event *event)
 
 static void on_failed(void *ctx, enum berth_code code, const struct berth_error *err)
 {
-    finish(ctx, code, err);
+    struct process_call *call = ctx;
+
+    if (!call->held) {
+        finish(call, code, err);
+        return;
+    }
+    call->failure = code;
+    call->failure_err = *err;
 }
 
 static const struct adapter_sink sink = {on_event, on_failed};
@@ -309,8 +329,10 @@ static void on_written(void *ctx, struct berth_stream *stream)
     (void)stream;
     if (call->last_written)
         finish(call, BERTH_OK, NULL);
-    else if (call->request)
-        ops_of(call)->next(call->request);
+    else if (call->held && !call->ended)
+        send(call, BERTH_STEAL(call->held), call->held_last);
+    else if (call->failure)
+        finish(call, call->failure, &call->failure_err);
 }
 
 static void on_cancelled(void *ctx, struct berth_stream *stream)

@@ -188,7 +188,7 @@ struct engine {
     void (*ended)(void *arg); /* the sandbox's init has ended */
     void *ended_arg;
 
-    uint8_t scratch[RING_CHUNK_MAX]; /* what was just read from a pipe */
+    uint8_t scratch[64 << 10]; /* what was just read from a pipe: all that it holds */
 };
 
 /* ------------------------------------------------------------------ engine.c */

@@ -3,10 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    DEQUE_MIN = 8,
-    JOIN_MAX = 16 << 10, /* small writes are joined up to this size */
-};
+enum { DEQUE_MIN = 8 };
 
 static size_t chunk_cost(const struct ring_chunk *chunk)
 {
@@ -66,14 +63,14 @@ static bool joined(struct ring *ring, struct ring_deque *deque, const void *data
     size_t room;
 
     if (!chunk || chunk->seq <= ring->shared_seq || chunk->start + chunk->size != ring->total ||
-        chunk->size + size > JOIN_MAX)
+        chunk->size + size > RING_CHUNK_MAX)
         return false;
     if (chunk->size + size > chunk->room) {
         struct ring_chunk *bigger;
 
         room = 2 * (chunk->size + size);
-        if (room > JOIN_MAX)
-            room = JOIN_MAX;
+        if (room > RING_CHUNK_MAX)
+            room = RING_CHUNK_MAX;
         bigger = realloc(chunk, sizeof *chunk + room);
         if (!bigger)
             return false;

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RING_CHUNK_MAX = 64 << 10 };
+enum { RING_CHUNK_MAX = 256 << 10 };
 
 struct ring_chunk {
     uint64_t seq;

@@ -24,8 +24,8 @@ enum {
     WIRE_ARGS_MAX = 4096,          /* arguments, or environment entries */
     WIRE_ARGS_BYTES_MAX = 1 << 20, /* arguments with their NULs, less one each */
     WIRE_ENV_BYTES_MAX = 640 << 10,
-    WIRE_DATA_MAX = 3 << 20,    /* stdin in one frame */
-    WIRE_OUTPUT_MAX = 64 << 10, /* output in one frame */
+    WIRE_DATA_MAX = 3 << 20,     /* stdin in one frame */
+    WIRE_OUTPUT_MAX = 256 << 10, /* output in one frame */
     WIRE_JSON_MAX = 64 << 10,
     WIRE_PAYLOAD_MAX = 6 << 20, /* of any frame */
 };

@@ -172,7 +172,7 @@ static const uint8_t bad_headers[][WIRE_HEADER_SIZE] = {
     {1, 99, 0, 0, 0, 0, 0, 0},                /* type */
     {1, WIRE_LIST, 1, 0, 0, 0, 0, 0},         /* reserved */
     {1, WIRE_LIST, 0, 0, 255, 255, 255, 255}, /* size */
-    {1, WIRE_OUTPUT, 0, 0, 10, 0, 1, 0},      /* one more than output may have */
+    {1, WIRE_OUTPUT, 0, 0, 10, 0, 4, 0},      /* one more than output may have */
     {1, WIRE_START, 0, 0, 1, 0, 0x60, 0},     /* one more than anything may have */
 };
 
