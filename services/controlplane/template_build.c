@@ -198,6 +198,8 @@ static void prepare(void *arg)
 static void on_request(void *ctx, struct berth_stream *stream, struct berth_buf *msg)
 {
     struct build *build = ctx;
+    struct berth_error err = {0};
+    enum berth_code code;
 
     if (!msg) {
         if (!build->request)
@@ -208,16 +210,19 @@ static void on_request(void *ctx, struct berth_stream *stream, struct berth_buf 
     build->code = berth_buf_decode(&berth__control__v1__build_template_request__descriptor, msg,
                                    &build->request, &build->err);
     berth_buf_unref(msg);
-    if (!build->code) {
-        build->preparing = true;
-        build->code = berth_pool_submit(build->cp->runtime->pool, prepare, build, &build->err);
-        if (build->code)
-            build->preparing = false;
-    }
-    if (build->code)
+    if (build->code) {
         finish(build, build->code, &build->err);
-    else
-        berth_stream_read(stream); /* the half-close */
+        return;
+    }
+    /* From here to prepared() the worker owns code, err, config and to. */
+    build->preparing = true;
+    code = berth_pool_submit(build->cp->runtime->pool, prepare, build, &err);
+    if (code) {
+        build->preparing = false;
+        finish(build, code, &err);
+        return;
+    }
+    berth_stream_read(stream); /* the half-close */
 }
 
 static void on_written(void *ctx, struct berth_stream *stream)
