@@ -48,17 +48,18 @@ struct rpc_tag {
 /* Start operations on a call. Every failure here is a bug of ours: aborts. */
 void rpc_start_batch(grpc_call *call, const grpc_op *ops, size_t n_ops, struct rpc_tag *tag);
 
-/* Serve a completion queue until it is shut down. For queues whose tags are struct rpc_tag. */
-void rpc_poll(grpc_completion_queue *queue);
-/* Hand one event of such a queue on. */
+/* Hand one event of the queue on. */
 void rpc_complete(const grpc_event *event);
 
-/* The client side's queue, served by one thread; between berth_rpc_init() and _done(). Calls on
- * it are counted, so that _done() can wait for them. */
-grpc_completion_queue *rpc_client_queue(void);
+/* The one queue of the process, for servers and clients alike, served by one thread; between
+ * berth_rpc_init() and _done(). That thread sees to the sockets, too, so what it finds needs no
+ * second thread to be woken: with a queue and two threads per server, a relayed call cost twice
+ * the context switches. It never runs handlers. Client calls on it are counted, so that _done()
+ * can wait for them; servers have ended before. */
+grpc_completion_queue *rpc_queue(void);
 void rpc_client_call_begun(void);
 void rpc_client_call_ended(void);
-/* Call fn(owner, true) on the client thread after after_ms. Only from the client thread. The
+/* Call fn(owner) on the queue's thread after after_ms. Only from that thread. The
  * entry belongs to the caller until then. */
 struct rpc_delay {
     struct rpc_delay *next;

@@ -104,18 +104,6 @@ void rpc_complete(const grpc_event *event)
         tag->fn(tag->owner, tag->ok);
 }
 
-void rpc_poll(grpc_completion_queue *queue)
-{
-    for (;;) {
-        grpc_event event =
-            grpc_completion_queue_next(queue, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
-
-        if (event.type == GRPC_QUEUE_SHUTDOWN)
-            return;
-        rpc_complete(&event);
-    }
-}
-
 gpr_timespec rpc_deadline(int64_t after_ms)
 {
     if (after_ms == INT64_MAX)
@@ -124,7 +112,7 @@ gpr_timespec rpc_deadline(int64_t after_ms)
                         gpr_time_from_millis(after_ms, GPR_TIMESPAN));
 }
 
-/* ------------------------------------------------------------ client thread */
+/* ----------------------------------------------------------- the one poller */
 
 void rpc_client_delay(struct rpc_delay *delay, int64_t after_ms, void (*fn)(void *),
                       void *owner)
@@ -149,7 +137,7 @@ static void run_delays(void)
     }
 }
 
-static void *client_thread(void *arg)
+static void *poll_thread(void *arg)
 {
     grpc_completion_queue *queue = arg;
 
@@ -167,7 +155,7 @@ static void *client_thread(void *arg)
     }
 }
 
-grpc_completion_queue *rpc_client_queue(void)
+grpc_completion_queue *rpc_queue(void)
 {
     return runtime.queue;
 }
@@ -261,11 +249,11 @@ void berth_rpc_init(void)
             grpc_init();
         }
         runtime.queue = grpc_completion_queue_create_for_next(NULL);
-        if (pthread_create(&runtime.thread, NULL, client_thread, runtime.queue) != 0) {
+        if (pthread_create(&runtime.thread, NULL, poll_thread, runtime.queue) != 0) {
             fputs("berth_rpc_init: no thread\n", stderr);
             abort();
         }
-        pthread_setname_np(runtime.thread, "rpc-client");
+        pthread_setname_np(runtime.thread, "rpc-poll");
         pthread_sigmask(SIG_SETMASK, &old, NULL);
     }
     pthread_mutex_unlock(&runtime.mutex);

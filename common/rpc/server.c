@@ -1,7 +1,6 @@
 /* server.c - the life of a server, and the way of a call to its method. */
 #include <errno.h>
 #include <grpc/grpc_security.h>
-#include <signal.h>
 #include <stdio.h>
 #include <time.h>
 
@@ -50,8 +49,7 @@ static void make_core(struct berth_server *server, unsigned max_streams)
     grpc_channel_args channel_args = {BERTH_COUNT(args), args};
 
     server->core = grpc_server_create(&channel_args, NULL);
-    server->queue = grpc_completion_queue_create_for_next(NULL);
-    grpc_server_register_completion_queue(server->core, server->queue, NULL);
+    grpc_server_register_completion_queue(server->core, rpc_queue(), NULL);
 }
 
 static unsigned or_default(unsigned value, unsigned otherwise)
@@ -203,14 +201,18 @@ static void on_new(void *owner, bool ok)
     struct rpc_method *method;
     enum berth_code code;
 
+    pthread_mutex_lock(&server->mutex);
+    server->n_asked--;
+    if (ok)
+        server->n_live++;
+    else
+        pthread_cond_broadcast(&server->changed);
+    pthread_mutex_unlock(&server->mutex);
     if (!ok) { /* the server shuts down */
         berth_call_unref(call);
         return;
     }
     rpc_server_ask(server);
-    pthread_mutex_lock(&server->mutex);
-    server->n_live++;
-    pthread_mutex_unlock(&server->mutex);
     method = find_method(server, call->details.method);
     call->method = method;
     atomic_fetch_add_explicit(&method->metrics.in_flight, 1, memory_order_relaxed);
@@ -235,11 +237,18 @@ void rpc_server_ask(struct berth_server *server)
     call = rpc_call_new(server);
     if (!call)
         return; /* one fewer is asked for from here on */
+    pthread_mutex_lock(&server->mutex);
+    server->n_asked++;
+    pthread_mutex_unlock(&server->mutex);
     call->new_tag = (struct rpc_tag){.fn = on_new, .owner = call};
     RPC_TSAN_RELEASE(&call->new_tag);
     if (grpc_server_request_call(server->core, &call->core, &call->details, &call->metadata,
-                                 server->queue, server->queue, &call->new_tag) != GRPC_CALL_OK)
+                                 rpc_queue(), rpc_queue(), &call->new_tag) != GRPC_CALL_OK) {
+        pthread_mutex_lock(&server->mutex);
+        server->n_asked--;
+        pthread_mutex_unlock(&server->mutex);
         berth_call_unref(call);
+    }
 }
 
 /* -------------------------------------------------------------- start and stop */
@@ -249,14 +258,6 @@ static int compare_methods(const void *a, const void *b)
     const struct rpc_method *const *left = a, *const *right = b;
 
     return strcmp((*left)->def.path, (*right)->def.path);
-}
-
-static void *poll_thread(void *arg)
-{
-    struct berth_server *server = arg;
-
-    rpc_poll(server->queue);
-    return NULL;
 }
 
 struct start_accepting {
@@ -290,29 +291,9 @@ static void stop_accepting(void *arg)
     pthread_mutex_unlock(&server->mutex);
 }
 
-static enum berth_code start_pollers(struct berth_server *server, struct berth_error *err)
-{
-    sigset_t all, old;
-    int error = 0;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    while (server->n_pollers < BERTH_COUNT(server->pollers) && !error) {
-        error = pthread_create(&server->pollers[server->n_pollers], NULL, poll_thread, server);
-        if (!error)
-            pthread_setname_np(server->pollers[server->n_pollers++], "rpc-poll");
-    }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (error)
-        return berth_fail(err, berth_reason_from_errno(error), "start server: %s",
-                          strerror(error));
-    return BERTH_OK;
-}
-
 enum berth_code berth_server_start(struct berth_server *server, struct berth_error *err)
 {
     struct start_accepting start = {.server = server};
-    enum berth_code code;
 
     qsort(server->methods, server->n_methods, sizeof(struct rpc_method *), compare_methods);
     for (size_t i = 1; i < server->n_methods; i++)
@@ -321,9 +302,6 @@ enum berth_code berth_server_start(struct berth_server *server, struct berth_err
                               server->methods[i]->def.path);
     grpc_server_start(server->core);
     server->started = true;
-    code = start_pollers(server, err);
-    if (code)
-        return code;
     for (int i = 0; i < N_ASKED; i++)
         rpc_server_ask(server);
 
@@ -360,15 +338,8 @@ static void wait_for_calls(struct berth_server *server, int64_t grace_ms)
     pthread_mutex_unlock(&server->mutex);
 }
 
-static void join_pollers(struct berth_server *server)
-{
-    grpc_completion_queue_shutdown(server->queue);
-    for (unsigned i = 0; i < server->n_pollers; i++)
-        pthread_join(server->pollers[i], NULL);
-}
-
-/* The order is the core's: an operation on a queue that is shut down aborts the process, so the
- * queue goes when the last call has gone, and that is later than the core's own notice. */
+/* The core's own notice comes earlier than the end of the last call, and what it was asked for
+ * comes back, too: the server is free to go when all three have. */
 void berth_server_stop(struct berth_server *server, int64_t grace_ms)
 {
     if (!server->started || server->stopped)
@@ -385,14 +356,12 @@ void berth_server_stop(struct berth_server *server, int64_t grace_ms)
     atomic_store(&server->shutting, true);
     server->shutdown_tag = (struct rpc_tag){.fn = on_shutdown, .owner = server};
     RPC_TSAN_RELEASE(&server->shutdown_tag);
-    grpc_server_shutdown_and_notify(server->core, server->queue, &server->shutdown_tag);
+    grpc_server_shutdown_and_notify(server->core, rpc_queue(), &server->shutdown_tag);
     grpc_server_cancel_all_calls(server->core);
     pthread_mutex_lock(&server->mutex);
-    while (!server->core_stopped || server->n_live > 0)
+    while (!server->core_stopped || server->n_live > 0 || server->n_asked > 0)
         pthread_cond_wait(&server->changed, &server->mutex);
     pthread_mutex_unlock(&server->mutex);
-
-    join_pollers(server);
 }
 
 struct berth_server *berth_server_free(struct berth_server *server)
@@ -403,10 +372,7 @@ struct berth_server *berth_server_free(struct berth_server *server)
     berth_pool_free(server->pool);
     berth_pool_free(server->priority_pool);
     rpc_acceptor_free(server->acceptor);
-    if (!server->started)
-        join_pollers(server);
     grpc_server_destroy(server->core);
-    grpc_completion_queue_destroy(server->queue);
     rpc_health_free(server->health);
     rpc_reflection_free(server->reflection);
     for (size_t i = 0; i < server->n_methods; i++)

@@ -34,9 +34,6 @@ struct berth_server {
     struct rpc_reflection *reflection;
 
     grpc_server *core;
-    grpc_completion_queue *queue;
-    pthread_t pollers[2];
-    unsigned n_pollers;
     bool started, stopped;
     struct rpc_acceptor *acceptor;
     struct rpc_tag shutdown_tag;
@@ -47,7 +44,8 @@ struct berth_server {
 
     pthread_mutex_t mutex; /* all below */
     pthread_cond_t changed;
-    size_t n_live; /* calls accepted and not freed: the queue outlives them */
+    size_t n_asked; /* calls that the core was asked for and has not handed over */
+    size_t n_live;  /* calls accepted and not freed */
     bool core_stopped, acceptor_stopped;
     int64_t log_second; /* bounded logging: the second that n_logged counts in */
     unsigned n_logged, n_not_logged;

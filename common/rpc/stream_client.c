@@ -108,7 +108,7 @@ struct berth_stream *berth_channel_stream(struct berth_channel *channel, const c
     rpc_client_call_begun();
     valid = rpc_call_metadata_init(&metadata, options, NULL) == BERTH_OK;
     stream->core =
-        rpc_channel_create_call(channel, rpc_client_queue(), path, rpc_deadline(timeout_ms));
+        rpc_channel_create_call(channel, rpc_queue(), path, rpc_deadline(timeout_ms));
     if (timeout_ms != INT64_MAX)
         client_stream->deadline =
             berth_loop_timer(loop, timeout_ms + DEADLINE_SLACK_MS, on_deadline, client_stream);

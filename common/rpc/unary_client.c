@@ -265,7 +265,7 @@ static void try_again(void *owner)
     struct async *async = owner;
 
     grpc_channel_reset_connect_backoff(async->unary.channel->core);
-    attempt_start(&async->unary, rpc_client_queue());
+    attempt_start(&async->unary, rpc_queue());
 }
 
 /* On the client thread. Only a failed attempt that may be repeated is looked at here. */
@@ -323,5 +323,5 @@ void berth_channel_call_async(struct berth_channel *channel, const char *path,
     rpc_channel_ref(channel);
     rpc_client_call_begun();
     async->unary.tag = (struct rpc_tag){.fn = on_attempt, .owner = async};
-    attempt_start(&async->unary, rpc_client_queue());
+    attempt_start(&async->unary, rpc_queue());
 }
