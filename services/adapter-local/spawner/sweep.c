@@ -275,6 +275,11 @@ static void sweep_keys(const struct spawner *spawner)
 
         if (len <= 5 || len - 5 >= sizeof key || strcmp(names[i] + len - 5, ".json") != 0)
             continue;
+        /* Written at its delete at the latest, so a young file needs no lock and no reading:
+         * there may be a day's worth of keys, and a sweep follows every delete. */
+        if (fstatat(spawner->store.keys_fd, names[i], &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            berth_now_ms() - (int64_t)st.st_mtim.tv_sec * 1000 < RULES_KEY_KEPT_MS)
+            continue;
         snprintf(key, sizeof key, "%.*s", (int)(len - 5), names[i]);
         if (key_lock(&spawner->store, key, berth_tick_ms(), &lock, NULL))
             continue;
