@@ -260,8 +260,7 @@ def isolated(api, config, session, other, show):
     show.done(f"another address ({mine}), and A's ({theirs}) cannot be reached from it",
               mine != theirs and tried.exited.exit_code == 1 and "refused" not in tried.stderr_text)
     try:
-        api.signal(session, "analysis")
-        found = True
+        found = api.signal(session, "analysis")
     except Failure as failure:
         found = failure.reason != "PROCESS_NOT_FOUND"
     show.done("A's exec_id means nothing here", not found)
