@@ -261,7 +261,7 @@ static enum berth_code build(const struct spawner *spawner, const struct operati
                              const char *name, struct berth_error *err)
 {
     char dir[STORE_PATH_MAX + 128], codename[64];
-    struct workshop shop;
+    struct workshop shop = {.dir_fd = -1, .lock_fd = -1};
     enum berth_code code = read_codename(codename, sizeof codename, err);
 
     if (!code)
