@@ -48,6 +48,12 @@ struct berth_buf *berth_buf_pack(const ProtobufCMessage *message)
     return buf_of_slice(slice);
 }
 
+struct berth_buf *berth_buf_take(void *data, size_t offset, size_t size)
+{
+    return buf_of_slice(
+        grpc_slice_new_with_user_data((uint8_t *)data + offset, size, free, data));
+}
+
 struct berth_buf *rpc_buf_take(grpc_byte_buffer *bytes)
 {
     struct berth_buf *buf = buf_alloc();

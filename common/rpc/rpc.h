@@ -30,6 +30,9 @@ struct berth_buf;
 
 struct berth_buf *berth_buf_new(const void *data, size_t size);    /* copies; NULL: no memory */
 struct berth_buf *berth_buf_pack(const ProtobufCMessage *message); /* NULL: no memory */
+/* Without a copy: size bytes from offset on of data, which is from malloc() and taken, also on
+ * failure. */
+struct berth_buf *berth_buf_take(void *data, size_t offset, size_t size);
 struct berth_buf *berth_buf_ref(struct berth_buf *buf);
 struct berth_buf *berth_buf_unref(struct berth_buf *buf); /* NULL is fine; returns NULL */
 BERTH_DEFINE_AUTO(struct berth_buf *, berth_buf_unref)

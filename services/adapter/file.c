@@ -1,4 +1,7 @@
 #include "services/adapter/data.h"
+#include "services/adapter/file_rpc.h"
+
+enum { DATA_TAG = 2 << 3 | 2 }; /* field 2, length-delimited */
 
 void adapter_file_deinit(struct adapter_file *file)
 {
@@ -14,4 +17,42 @@ void adapter_list_deinit(struct adapter_list *list)
     free(list->files);
     free(list->next);
     *list = (struct adapter_list){0};
+}
+
+size_t file_header_before(uint8_t *end, size_t size)
+{
+    uint8_t length[FILE_HEADER_MAX];
+    size_t n = 0;
+
+    do {
+        length[n] = (uint8_t)(size & 0x7f);
+        size >>= 7;
+        if (size > 0)
+            length[n] |= 0x80;
+        n++;
+    } while (size > 0);
+    end[-(ptrdiff_t)(n + 1)] = DATA_TAG;
+    memcpy(end - n, length, n);
+    return n + 1;
+}
+
+bool file_data_view(const uint8_t *bytes, size_t size, const uint8_t **ret_data,
+                    size_t *ret_size)
+{
+    size_t length = 0, at = 1;
+
+    if (size < 2 || bytes[0] != DATA_TAG)
+        return false;
+    for (unsigned shift = 0; at < size && at < FILE_HEADER_MAX; shift += 7, at++) {
+        length |= (size_t)(bytes[at] & 0x7f) << shift;
+        if (!(bytes[at] & 0x80)) {
+            at++;
+            if (length != size - at)
+                return false;
+            *ret_data = bytes + at;
+            *ret_size = length;
+            return true;
+        }
+    }
+    return false;
 }

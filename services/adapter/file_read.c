@@ -5,7 +5,7 @@
 #include "services/adapter/convert.h"
 #include "services/adapter/file_rpc.h"
 
-enum { CHUNK_SIZE = 512 << 10 };
+enum { CHUNK_SIZE = 1 << 20 };
 
 typedef Berth__Data__V1__ReadFileRequest ReadFileRequest;
 typedef Berth__Data__V1__ReadFileResponse ReadFileResponse;
@@ -18,7 +18,6 @@ struct read_call {
     ReadFileRequest *req;
     struct adapter_reader *reader;
     struct berth_sha256 *hash;
-    uint8_t *buf;
     uint64_t size; /* bytes read */
     /* What the last job brought; for the loop when it is over. */
     struct berth_buf *ready; /* next message; waits until the one before is out */
@@ -36,7 +35,6 @@ static void call_free(struct read_call *call)
         protobuf_c_message_free_unpacked(&call->req->base, NULL);
     berth_sha256_free(call->hash);
     berth_buf_unref(call->ready);
-    free(call->buf);
     free(call);
 }
 
@@ -62,11 +60,10 @@ static void work_open(void *arg)
     if (call->code)
         return;
     call->hash = berth_sha256_new();
-    call->buf = malloc(CHUNK_SIZE);
     resp.message_case = BERTH__DATA__V1__READ_FILE_RESPONSE__MESSAGE_ENTRY;
     resp.entry = convert_file(&file);
     adapter_file_deinit(&file);
-    if (call->hash && call->buf && resp.entry)
+    if (call->hash && resp.entry)
         call->ready = pack(&resp, call);
     else
         call->code = berth_fail(&call->err, BERTH_REASON_OUT_OF_MEMORY, NULL);
@@ -74,32 +71,46 @@ static void work_open(void *arg)
         protobuf_c_message_free_unpacked(&resp.entry->base, NULL);
 }
 
-static void work_read(void *arg)
+static void work_done(struct read_call *call)
 {
-    struct read_call *call = arg;
     ReadFileResponse resp = BERTH__DATA__V1__READ_FILE_RESPONSE__INIT;
     Berth__Data__V1__FileDone done = BERTH__DATA__V1__FILE_DONE__INIT;
     uint8_t sha256[32];
-    size_t size;
 
-    call->code =
-        call->service->ops->files->read(call->reader, call->buf, CHUNK_SIZE, &size, &call->err);
-    if (call->code)
-        return;
-    if (size > 0) {
-        berth_sha256_add(call->hash, call->buf, size);
-        call->size += size;
-        resp.message_case = BERTH__DATA__V1__READ_FILE_RESPONSE__MESSAGE_DATA;
-        resp.data = (ProtobufCBinaryData){size, call->buf};
-    } else {
-        berth_sha256_end(call->hash, sha256);
-        done.size_bytes = call->size;
-        done.sha256 = (ProtobufCBinaryData){sizeof sha256, sha256};
-        resp.message_case = BERTH__DATA__V1__READ_FILE_RESPONSE__MESSAGE_DONE;
-        resp.done = &done;
-        call->last = true;
-    }
+    berth_sha256_end(call->hash, sha256);
+    done.size_bytes = call->size;
+    done.sha256 = (ProtobufCBinaryData){sizeof sha256, sha256};
+    resp.message_case = BERTH__DATA__V1__READ_FILE_RESPONSE__MESSAGE_DONE;
+    resp.done = &done;
+    call->last = true;
     call->ready = pack(&resp, call);
+}
+
+/* The file is read to where it will be sent from, behind room for the header. */
+static void work_read(void *arg)
+{
+    struct read_call *call = arg;
+    uint8_t *bytes = malloc(FILE_HEADER_MAX + CHUNK_SIZE), *data = bytes + FILE_HEADER_MAX;
+    size_t size, header;
+
+    if (!bytes) {
+        call->code = berth_fail(&call->err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+        return;
+    }
+    call->code =
+        call->service->ops->files->read(call->reader, data, CHUNK_SIZE, &size, &call->err);
+    if (call->code || size == 0) {
+        free(bytes);
+        if (!call->code)
+            work_done(call);
+        return;
+    }
+    berth_sha256_add(call->hash, data, size);
+    call->size += size;
+    header = file_header_before(data, size);
+    call->ready = berth_buf_take(bytes, FILE_HEADER_MAX - header, header + size);
+    if (!call->ready)
+        call->code = berth_fail(&call->err, BERTH_REASON_OUT_OF_MEMORY, NULL);
 }
 
 static void on_job(void *arg);

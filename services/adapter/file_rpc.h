@@ -12,6 +12,16 @@ enum berth_code file_open_write(void *service, struct berth_stream *stream,
                                 const struct berth_stream_ops **ret_ops, void **ret_ctx,
                                 struct berth_error *err);
 
+/* A message that is nothing but file content: field 2 (bytes) of ReadFileResponse and
+ * WriteFileRequest. These are most of what goes through, so they are neither packed nor
+ * unpacked. */
+enum { FILE_HEADER_MAX = 6 };
+/* Writes tag and length of size bytes so that they end at end[-1]. Returns how many. */
+size_t file_header_before(uint8_t *end, size_t size);
+/* Is the message exactly one such field? *ret_data is borrowed from bytes. */
+bool file_data_view(const uint8_t *bytes, size_t size, const uint8_t **ret_data,
+                    size_t *ret_size);
+
 /* Work of a stream on the pool: at most one job at a time, then back to the loop. */
 struct file_job {
     struct berth_pool *pool;

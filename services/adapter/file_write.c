@@ -17,8 +17,9 @@ struct write_call {
     struct berth_sha256 *hash;
     uint64_t announced;     /* open.size_bytes; 0: not said */
     uint64_t size;          /* bytes written */
-    WriteFileRequest *now;  /* being worked on */
-    bool opened, ended;     /* open was taken; done, or a status */
+    struct berth_buf *msg;  /* being worked on, and */
+    WriteFileRequest *now;  /* decoded, where it had to be */
+    bool opened, ended;     /* open was taken; the answer or a status is out */
     bool asked;             /* a message is being received */
     bool has_next;          /* next is there: received while a worker was busy */
     struct berth_buf *next; /* NULL with has_next: half-closed */
@@ -34,6 +35,7 @@ static void drop_now(struct write_call *call)
     if (call->now)
         protobuf_c_message_free_unpacked(&call->now->base, NULL);
     call->now = NULL;
+    call->msg = berth_buf_unref(call->msg);
 }
 
 static void call_free(void *arg)
@@ -79,17 +81,18 @@ static void work_open(void *arg)
                                                        &how, &call->writer, &call->err);
 }
 
-static void work_write(void *arg)
+static void write_data(struct write_call *call, const uint8_t *data, size_t size)
 {
-    struct write_call *call = arg;
-    const ProtobufCBinaryData *data = &call->now->data;
-
-    call->code =
-        call->service->ops->files->write(call->writer, data->data, data->len, &call->err);
+    if (size > BERTH_DATA_CHUNK_MAX) {
+        call->code =
+            berth_fail_field(&call->err, "data", "at most %d bytes", BERTH_DATA_CHUNK_MAX);
+        return;
+    }
+    call->code = call->service->ops->files->write(call->writer, data, size, &call->err);
     if (call->code)
         return;
-    berth_sha256_add(call->hash, data->data, data->len);
-    call->size += data->len;
+    berth_sha256_add(call->hash, data, size);
+    call->size += size;
 }
 
 static enum berth_code check_done(struct write_call *call,
@@ -133,6 +136,39 @@ static void work_commit(void *arg)
         protobuf_c_message_free_unpacked(&resp.entry->base, NULL);
 }
 
+/* A message after open: data as it lies there, anything else decoded. */
+static void work_message(void *arg)
+{
+    struct write_call *call = arg;
+    const uint8_t *bytes = berth_buf_data(call->msg), *data;
+    ProtobufCMessage *message = NULL;
+    size_t size;
+
+    if (!bytes) {
+        call->code = berth_fail(&call->err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+        return;
+    }
+    if (file_data_view(bytes, berth_buf_size(call->msg), &data, &size)) {
+        write_data(call, data, size);
+        return;
+    }
+    call->code = berth_buf_decode(&berth__data__v1__write_file_request__descriptor, call->msg,
+                                  &message, &call->err);
+    if (call->code)
+        return;
+    call->now = (WriteFileRequest *)message;
+    switch (call->now->message_case) {
+    case BERTH__DATA__V1__WRITE_FILE_REQUEST__MESSAGE_DATA:
+        write_data(call, call->now->data.data, call->now->data.len);
+        break;
+    case BERTH__DATA__V1__WRITE_FILE_REQUEST__MESSAGE_DONE:
+        work_commit(call);
+        break;
+    default:
+        call->code = berth_fail_field(&call->err, "message", "data or done after open");
+    }
+}
+
 static void work_close(void *arg)
 {
     struct write_call *call = arg;
@@ -164,6 +200,7 @@ static void on_job(void *arg)
     if (call->code) {
         fail(call, call->code, &call->err);
     } else if (call->answer) {
+        call->ended = true;
         berth_stream_write(call->stream, BERTH_STEAL(call->answer));
     } else if (call->has_next && !call->ended) {
         call->has_next = false;
@@ -195,24 +232,16 @@ static enum berth_code judge(struct write_call *call, struct berth_buf *msg,
 
     if (!msg)
         return berth_fail_field(err, "done", "must be the last message");
+    if (call->opened) {
+        call->msg = berth_buf_ref(msg);
+        return file_job_start(&call->job, false, work_message, on_job, err);
+    }
     code =
         berth_buf_decode(&berth__data__v1__write_file_request__descriptor, msg, &message, err);
     if (code)
         return code;
     call->now = (WriteFileRequest *)message;
-    if (!call->opened)
-        return judge_open(call, err);
-    switch (call->now->message_case) {
-    case BERTH__DATA__V1__WRITE_FILE_REQUEST__MESSAGE_DATA:
-        if (call->now->data.len > BERTH_DATA_CHUNK_MAX)
-            return berth_fail_field(err, "data", "at most %d bytes", BERTH_DATA_CHUNK_MAX);
-        return file_job_start(&call->job, false, work_write, on_job, err);
-    case BERTH__DATA__V1__WRITE_FILE_REQUEST__MESSAGE_DONE:
-        call->ended = true;
-        return file_job_start(&call->job, false, work_commit, on_job, err);
-    default:
-        return berth_fail_field(err, "message", "data or done after open");
-    }
+    return judge_open(call, err);
 }
 
 /* msg: taken; NULL: the caller half-closed. No worker is busy. */
