@@ -188,9 +188,11 @@ struct berth_server_options {
     unsigned n_workers;          /* 0: 32 */
     unsigned n_priority_workers; /* 0: 4 */
     unsigned max_queued; /* unary calls waiting for a worker; 0: 1024. Over it: OVERLOADED */
-    unsigned max_connections;  /* 0: 1024; more are closed at accept */
-    unsigned max_streams;      /* per connection; 0: 2048 */
-    bool peers_only;           /* every method but health is PEER_ONLY */
+    unsigned max_connections; /* 0: 1024; more are closed at accept */
+    unsigned max_streams;     /* per connection; 0: 2048 */
+    size_t memory_bytes; /* of messages half received or not read yet, about; 0: 1 GiB. A last
+                            resort: over it the core resets streams, no matter whose */
+    bool peers_only;     /* every method but health is PEER_ONLY */
     const unsigned *peer_uids; /* besides our own effective uid and root; borrowed for _new */
     size_t n_peer_uids;
     bool insecure_dev; /* everybody is a peer */

@@ -13,6 +13,7 @@ enum {
     MAX_QUEUED = 1024,
     MAX_CONNECTIONS = 1024,
     MAX_STREAMS = 2048,
+    MEMORY_BYTES = 1 << 30,
     N_ASKED = 32, /* calls that the core may hand over before it is asked for more */
     /* A connection whose peer does not answer a ping is closed. */
     KEEPALIVE_MS = 60000,
@@ -31,9 +32,13 @@ static grpc_arg int_arg(const char *key, int value)
     return arg;
 }
 
-static void make_core(struct berth_server *server, unsigned max_streams)
+static void make_core(struct berth_server *server, unsigned max_streams, size_t memory_bytes)
 {
+    grpc_resource_quota *quota = grpc_resource_quota_create("berth-server");
+    grpc_arg quota_arg = {.type = GRPC_ARG_POINTER,
+                          .key = (char *)(uintptr_t)GRPC_ARG_RESOURCE_QUOTA};
     grpc_arg args[] = {
+        quota_arg,
         int_arg(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, BERTH_RPC_MESSAGE_MAX),
         int_arg(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, BERTH_RPC_MESSAGE_MAX),
         int_arg(GRPC_ARG_MAX_METADATA_SIZE, BERTH_RPC_METADATA_MAX),
@@ -48,7 +53,11 @@ static void make_core(struct berth_server *server, unsigned max_streams)
     };
     grpc_channel_args channel_args = {BERTH_COUNT(args), args};
 
+    args[0].value.pointer.p = quota;
+    args[0].value.pointer.vtable = grpc_resource_quota_arg_vtable();
+    grpc_resource_quota_resize(quota, memory_bytes);
     server->core = grpc_server_create(&channel_args, NULL);
+    grpc_resource_quota_unref(quota);
     grpc_server_register_completion_queue(server->core, rpc_queue(), NULL);
 }
 
@@ -83,7 +92,8 @@ enum berth_code berth_server_new(const struct berth_server_options *options,
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&server->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    make_core(server, or_default(options->max_streams, MAX_STREAMS));
+    make_core(server, or_default(options->max_streams, MAX_STREAMS),
+              options->memory_bytes ? options->memory_bytes : MEMORY_BYTES);
     accept.server = server->core;
 
     code = rpc_acceptor_new(&accept, &server->acceptor, err);

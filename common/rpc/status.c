@@ -264,8 +264,11 @@ enum berth_code berth_status_to_error(const struct berth_status *status,
         return berth_fail(err, BERTH_REASON_CANCELLED, "%s", text);
     case BERTH_DEADLINE_EXCEEDED:
         return berth_fail(err, BERTH_REASON_DEADLINE, "%s", text);
-    case BERTH_RESOURCE_EXHAUSTED: /* the core's own, about a message over the limit */
-        return berth_fail(err, BERTH_REASON_MESSAGE_TOO_LARGE, "%s", text);
+    case BERTH_RESOURCE_EXHAUSTED: /* the core's, about a message over the limit, or a reset */
+        if (strstr(text, "larger than max"))
+            return berth_fail(err, BERTH_REASON_MESSAGE_TOO_LARGE, "%s", text);
+        return berth_fail(err, BERTH_REASON_OUTCOME_UNKNOWN, "bare %s: %s",
+                          berth_code_name(status->code), text);
     case BERTH_NOT_FOUND: /* a proxy's, or a server that is not ours: it proves nothing */
     case BERTH_UNIMPLEMENTED:
         return berth_fail(err, BERTH_REASON_PEER_UNAVAILABLE, "bare %s: %s",

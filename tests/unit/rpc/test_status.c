@@ -117,13 +117,17 @@ END_TEST
 static const struct {
     int code;
     enum berth_reason reason;
+    const char *text;
 } bare_rows[] = {
     {BERTH_CANCELLED, BERTH_REASON_CANCELLED},
     {BERTH_UNKNOWN, BERTH_REASON_OUTCOME_UNKNOWN},
     {BERTH_INVALID_ARGUMENT, BERTH_REASON_OUTCOME_UNKNOWN},
     {BERTH_DEADLINE_EXCEEDED, BERTH_REASON_DEADLINE},
     {BERTH_NOT_FOUND, BERTH_REASON_PEER_UNAVAILABLE},
-    {BERTH_RESOURCE_EXHAUSTED, BERTH_REASON_MESSAGE_TOO_LARGE},
+    {BERTH_RESOURCE_EXHAUSTED, BERTH_REASON_MESSAGE_TOO_LARGE,
+     "Received message larger than max (5 vs. 4)"},
+    {BERTH_RESOURCE_EXHAUSTED, BERTH_REASON_OUTCOME_UNKNOWN,
+     "Received RST_STREAM with error code 11"},
     {BERTH_FAILED_PRECONDITION, BERTH_REASON_OUTCOME_UNKNOWN},
     {BERTH_UNIMPLEMENTED, BERTH_REASON_PEER_UNAVAILABLE},
     {BERTH_INTERNAL, BERTH_REASON_OUTCOME_UNKNOWN},
@@ -133,7 +137,8 @@ static const struct {
 
 START_TEST(berth_status_to_error__bare__nothing_freed)
 {
-    struct berth_status status = {.code = (enum berth_code)bare_rows[_i].code, .message = ""};
+    struct berth_status status = {.code = (enum berth_code)bare_rows[_i].code,
+                                  .message = bare_rows[_i].text};
     struct berth_error err = {0};
 
     ck_assert_int_eq(berth_status_to_error(&status, &err),
