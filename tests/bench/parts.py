@@ -132,49 +132,50 @@ def from_snapshot(bench):
 # ------------------------------------------------------------------- files
 
 def gigabyte(bench):
-    """1 GiB by ReadFile and WriteFile against a bare relay of the same chunks and a bare stream"""
-    size = GIB // bench.scale
+    """1 GiB by ReadFile and WriteFile against a bare relay in the data plane's place, and the adapter alone"""
+    size, rounds = GIB // bench.scale, 3
     bench.client.resolve("giga", config="local")
     services = ("dataplane", "adapter-local")
-    rounds = 3
-    write, read, seen = [], [], {"write relay": [], "write bare": [], "read relay": [], "read bare": []}
+    route = {"berth-route-bin": bench.route("giga").SerializeToString()}
+    ways = {"data plane": (bench.data, None), "bare relay": (bench.yard.adapter, route), "bare stream": (bench.adapter, route)}
+    moves = {"WriteFile": write_file, "ReadFile": read_file}
+    seen = {(move, way): [] for move in moves for way in ways}
+    memory = {move: [] for move in moves}
     chunk = MIB
+    moves["WriteFile"](bench, bench.data, "giga", MIB, size // MIB)  # the page cache has its pages
     reset_peaks(bench, services)
     start = {name: bench.suite.rss_kib(name) for name in services}
     for _ in range(rounds):
-        write.append(speed(write_file(bench, "giga", "/workspace/giga", chunk, size // chunk)))
-        seen["write relay"].append(speed(bench.yard.write_sink(bench.yard.relayed, chunk, size // chunk)))
-        seen["write bare"].append(speed(bench.yard.write_sink(bench.yard.direct, chunk, size // chunk)))
-    for _ in range(rounds):
-        got = read_file(bench, "giga", "/workspace/giga")
-        read.append(speed(got))
-        step = got["largest"]
-        seen["read relay"].append(speed(bench.yard.read_source(bench.yard.relayed, step, size // step)))
-        seen["read bare"].append(speed(bench.yard.read_source(bench.yard.direct, step, size // step)))
-    what = f"{size / GIB:g} GiB"
-    for name, own in (("WriteFile", write), ("ReadFile", read)):
-        kind = name[:-4].lower()
-        bench.table.ratio_at_least(f"{name} {what}", median(own), "MB/s", "bare relay", median(seen[kind + " relay"]), 0.9)
-        bench.table.ratio_at_least(f"{name} {what}", median(own), "MB/s", "bare stream", median(seen[kind + " bare"]), 0.6)
+        for move, act in moves.items():
+            for way, (target, metadata) in ways.items():
+                result = act(bench, target, "giga", MIB, size // MIB, metadata)
+                seen[move, way].append(speed(result))
+        memory["WriteFile"].append(speed(bench.yard.write_sink(bench.yard.relayed, chunk, size // chunk)))
+        memory["ReadFile"].append(speed(bench.yard.read_source(bench.yard.relayed, chunk, size // chunk)))
+    for move in moves:
+        name = f"{move} {size / GIB:g} GiB"
+        own = median(seen[move, "data plane"])
+        for way, limit in (("bare relay", 0.9), ("bare stream", 0.6)):
+            bench.table.ratio_at_least(name, own, "MB/s", way, median(seen[move, way]), limit)
+        bench.table.line("  memory through a bare relay", f"{median(memory[move]):.0f} MB/s", "no file, no SHA-256")
     for name in services:
         grown = (peak_kib(bench, name) - start[name]) / 1024
         bench.table.at_most(f"{name} grows by", max(grown, 0), 32, "MiB")
     bench.client.remove("giga", "/workspace/giga")
 
 
-def write_file(bench, session, path, chunk, n):
-    open_message = pb.data.WriteFileRequest(open=pb.data.WriteFileOpen(session=bench.ref(session), path=path, size_bytes=chunk * n))
+def write_file(bench, target, session, chunk, n, metadata=None):
+    open_message = pb.data.WriteFileRequest(open=pb.data.WriteFileOpen(
+        session=bench.ref(session), path="/workspace/giga", size_bytes=chunk * n))
     done = pb.data.WriteFileRequest(done=pb.data.FileDone(size_bytes=chunk * n))
     prefix = pb.data.WriteFileRequest(data=b"x" * chunk).SerializeToString()[:-chunk]
-    return bench.yard.load({"mode": "write", "target": bench.data, "path": FILES + "WriteFile",
-                            "request": open_message.SerializeToString().hex(), "prefix": prefix.hex(), "chunk": chunk,
-                            "n": n, "last": done.SerializeToString().hex()})
+    return bench.yard.load(call(target, FILES + "WriteFile", open_message, metadata) | {
+        "mode": "write", "prefix": prefix.hex(), "chunk": chunk, "n": n, "last": done.SerializeToString().hex()})
 
 
-def read_file(bench, session, path):
-    request = pb.data.ReadFileRequest(session=bench.ref(session), path=path)
-    return bench.yard.load({"mode": "read", "target": bench.data, "path": FILES + "ReadFile",
-                            "request": request.SerializeToString().hex()})
+def read_file(bench, target, session, chunk, n, metadata=None):
+    request = pb.data.ReadFileRequest(session=bench.ref(session), path="/workspace/giga")
+    return bench.yard.load(call(target, FILES + "ReadFile", request, metadata) | {"mode": "read"})
 
 
 def speed(result):

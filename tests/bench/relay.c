@@ -3,6 +3,8 @@
 
 #include "berth/common/v1/common.pb-c.h"
 
+#define ROUTE_KEY "berth-route-bin"
+
 struct relay {
     struct berth_channel *channel;
     const char *path;
@@ -83,8 +85,15 @@ static const struct berth_stream_ops callee_ops = {
 
 static void begin(struct relay *relay, struct berth_buf *first)
 {
-    const struct berth_call_options options = {.parent = berth_stream_call(relay->caller)};
+    struct berth_call *call = berth_stream_call(relay->caller);
+    struct berth_metadata route = {.key = ROUTE_KEY};
+    struct berth_call_options options = {.parent = call};
 
+    route.value = berth_call_metadata(call, ROUTE_KEY, &route.size);
+    if (route.value) {
+        options.metadata = &route;
+        options.n_metadata = 1;
+    }
     relay->begun = true;
     relay->callee = berth_channel_stream(relay->channel, relay->path, &options,
                                          berth_stream_loop(relay->caller), &callee_ops, relay);
@@ -178,13 +187,19 @@ static enum berth_code open_relay(struct berth_channel *channel, const char *pat
 RELAY(echo, BENCH_ECHO, false)
 RELAY(source, BENCH_SOURCE, false)
 RELAY(sink, BENCH_SINK, true)
+RELAY(read_file, BENCH_READ_FILE, false)
+RELAY(write_file, BENCH_WRITE_FILE, true)
 
+#define METHOD(name, path)                                                                     \
+    {                                                                                          \
+        path, &berth__common__v1__session_ref__descriptor, NULL, open_##name,                  \
+            BERTH_METHOD_UNGUARDED                                                             \
+    }
 const struct berth_method bench_relays[] = {
-    {BENCH_ECHO, &berth__common__v1__session_ref__descriptor, NULL, open_echo,
-     BERTH_METHOD_UNGUARDED},
-    {BENCH_SOURCE, &berth__common__v1__session_ref__descriptor, NULL, open_source,
-     BERTH_METHOD_UNGUARDED},
-    {BENCH_SINK, &berth__common__v1__session_ref__descriptor, NULL, open_sink,
-     BERTH_METHOD_UNGUARDED},
+    METHOD(echo, BENCH_ECHO),
+    METHOD(source, BENCH_SOURCE),
+    METHOD(sink, BENCH_SINK),
+    METHOD(read_file, BENCH_READ_FILE),
+    METHOD(write_file, BENCH_WRITE_FILE),
 };
 const size_t n_bench_relays = BERTH_COUNT(bench_relays);

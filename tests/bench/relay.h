@@ -14,7 +14,11 @@
 extern const struct berth_method bench_yardsticks[];
 extern const size_t n_bench_yardsticks;
 
-/* The same methods, passed on undecoded to the channel given as service: each way one message
+/* Files of an adapter; the route goes along. */
+#define BENCH_READ_FILE "/berth.data.v1.FileService/ReadFile"
+#define BENCH_WRITE_FILE "/berth.data.v1.FileService/WriteFile"
+
+/* All of these, passed on undecoded to the channel given as service: each way one message
  * on its way and one held, as the data plane does. */
 extern const struct berth_method bench_relays[];
 extern const size_t n_bench_relays;

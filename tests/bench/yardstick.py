@@ -18,18 +18,20 @@ class LoadError(Exception):
 
 class Yardsticks:
     """serve: the yardstick on loopback and a unix socket. relay: on loopback, to that socket; so the
-    hops are those of a call through one public service to an internal one."""
+    hops are those of a call through one public service to an internal one. adapter: a relay to the
+    adapter, in the place of the data plane."""
 
     def __init__(self, suite):
         self.suite, self.peers = suite, []
 
     def __enter__(self):
-        serve, relay = base.free_ports(2)
+        serve, relay, files = base.free_ports(3)
         socket = "unix:" + self.suite.path("run", "yardstick.sock")
-        self.direct, self.direct_unix, self.relayed = f"127.0.0.1:{serve}", socket, f"127.0.0.1:{relay}"
+        self.direct, self.relayed, self.adapter = (f"127.0.0.1:{port}" for port in (serve, relay, files))
         try:
             self.peers.append(self.start("serve", socket, self.direct))
             self.peers.append(self.start("relay", socket, self.relayed))
+            self.peers.append(self.start("relay", self.suite.target("adapter-local"), self.adapter))
         except BaseException:
             self.__exit__()
             raise
