@@ -206,9 +206,11 @@ def idle_streams(bench):
             argv=pb.data.Argv(args=["/bin/sleep", "600"]), timeout=duration(600))).SerializeToString().hex()})
     hold(bench, requests, 50)  # pools and arenas fill up
     before = {name: (bench.suite.rss_kib(name), threads(bench, name)) for name in services}
+    before_supervisors = supervisors_kib(bench)
     process = hold(bench, requests, n, wait=False)
     try:
         held = {name: (bench.suite.rss_kib(name), threads(bench, name)) for name in services}
+        supervisors = supervisors_kib(bench)
     finally:
         finish(process)
     for name in services:
@@ -217,6 +219,21 @@ def idle_streams(bench):
         # gRPC's executor has up to two threads per processor, whatever the load.
         more = held[name][1] - before[name][1]
         bench.table.at_most(f"{name}, threads for {n} streams", more, 2 * os.cpu_count(), "more")
+    bench.table.at_most(f"supervisors, one of {n} commands", (supervisors - before_supervisors) / n, 64, "KiB")
+
+
+def supervisors_kib(bench):
+    """RSS of the supervisors of this suite's sandboxes, together."""
+    total = 0
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                ours = file.read().startswith(b"berth-local-supervisor\0" + bench.suite.state.encode())
+            with open(f"/proc/{pid}/status") as file:
+                total += next((int(line.split()[1]) for line in file if line.startswith("VmRSS:")), 0) if ours else 0
+        except OSError:
+            continue  # it has just ended
+    return total
 
 
 def hold(bench, requests, n, wait=True):
