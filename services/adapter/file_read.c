@@ -90,13 +90,14 @@ static void work_done(struct read_call *call)
 static void work_read(void *arg)
 {
     struct read_call *call = arg;
-    uint8_t *bytes = malloc(FILE_HEADER_MAX + CHUNK_SIZE), *data = bytes + FILE_HEADER_MAX;
+    uint8_t *bytes = malloc(FILE_HEADER_MAX + CHUNK_SIZE), *data;
     size_t size, header;
 
     if (!bytes) {
         call->code = berth_fail(&call->err, BERTH_REASON_OUT_OF_MEMORY, NULL);
         return;
     }
+    data = bytes + FILE_HEADER_MAX;
     call->code =
         call->service->ops->files->read(call->reader, data, CHUNK_SIZE, &size, &call->err);
     if (call->code || size == 0) {
