@@ -82,6 +82,16 @@ static void run_owned(void *arg)
     fn(fn_arg);
 }
 
+static void free_dead(struct berth_loop *loop)
+{
+    while (loop->dead) {
+        struct berth_watch *next = loop->dead->next;
+
+        free(loop->dead);
+        loop->dead = next;
+    }
+}
+
 struct berth_loop *berth_loop_free(struct berth_loop *loop)
 {
     if (!loop)
@@ -96,6 +106,7 @@ struct berth_loop *berth_loop_free(struct berth_loop *loop)
         next = watch->next;
         free(watch);
     }
+    free_dead(loop); /* unwatched after the thread had ended */
     berth_timers_deinit(&loop->timers);
     closep(&loop->epoll_fd);
     closep(&loop->wake_fd);
@@ -204,12 +215,7 @@ static void run_events(struct berth_loop *loop)
             assert(errno == EAGAIN || errno == EINTR);
         }
     }
-    while (loop->dead) {
-        struct berth_watch *next = loop->dead->next;
-
-        free(loop->dead);
-        loop->dead = next;
-    }
+    free_dead(loop);
 }
 
 void berth_loop_run(struct berth_loop *loop)
