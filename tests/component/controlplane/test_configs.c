@@ -494,6 +494,8 @@ static void on_closed(void *ctx, struct berth_stream *stream, const struct berth
     pthread_mutex_lock(&build->mutex);
     build->over = true;
     build->code = status->code;
+    if (status->code)
+        fprintf(stderr, "# build: %d %s\n", (int)status->code, status->message);
     pthread_mutex_unlock(&build->mutex);
 }
 

@@ -1,0 +1,288 @@
+/* test_config_check.c - the edges of a config's fields, and what an update takes over. */
+#include <check.h>
+#include <stdio.h>
+
+#include "common/messages/messages.h"
+#include "google/protobuf/duration.pb-c.h"
+#include "services/controlplane/config.h"
+#include "services/controlplane/config_check.h"
+
+typedef Berth__Control__V1__Credentials Credentials;
+typedef Berth__Control__V1__SandboxConfig SandboxConfig;
+
+static struct berth_error err;
+
+static SandboxConfig good(void)
+{
+    SandboxConfig config = BERTH__CONTROL__V1__SANDBOX_CONFIG__INIT;
+
+    config.tenant_id = (char *)"t";
+    config.config_id = (char *)"c";
+    config.backend = (char *)"local";
+    return config;
+}
+
+static const char *blamed(const SandboxConfig *config, bool partial)
+{
+    enum berth_code code = cp_check_config(config, partial, &err);
+
+    return code ? err.field : "";
+}
+
+static const char *text_of(size_t len)
+{
+    static char text[1 << 20];
+
+    memset(text, 'a', len);
+    text[len] = 0;
+    return text;
+}
+
+/* Each string at its longest, and one more. */
+static const struct {
+    const char *field;
+    size_t offset, max;
+    const char *head;
+} strings[] = {
+    {"config.tenant_id", offsetof(SandboxConfig, tenant_id), 128, ""},
+    {"config.config_id", offsetof(SandboxConfig, config_id), 128, ""},
+    {"config.name", offsetof(SandboxConfig, name), 100, ""},
+    {"config.backend", offsetof(SandboxConfig, backend), 32, ""},
+    {"config.api_url", offsetof(SandboxConfig, api_url), 2048, "https://"},
+    {"config.domain", offsetof(SandboxConfig, domain), 253, ""},
+    {"config.proxy_url", offsetof(SandboxConfig, proxy_url), 2048, "socks5://"},
+    {"config.template_id", offsetof(SandboxConfig, template_id), 128, ""},
+    {"config.etag", offsetof(SandboxConfig, etag), 64, ""},
+};
+
+START_TEST(check_config__string_lengths__bounded)
+{
+    SandboxConfig config = good();
+    char *text = (char *)text_of(strings[_i].max);
+
+    memcpy(text, strings[_i].head, strlen(strings[_i].head));
+    *(char **)((char *)&config + strings[_i].offset) = text;
+    ck_assert_str_eq(blamed(&config, false), "");
+    text[strings[_i].max] = 'a';
+    text[strings[_i].max + 1] = 0;
+    ck_assert_str_eq(blamed(&config, false), strings[_i].field);
+}
+END_TEST
+
+static const struct {
+    const char *url;
+    bool api, proxy;
+} urls[] = {
+    {"https://a.example", true, true},       {"http://a.example", true, true},
+    {"unix:/run/docker.sock", true, false},  {"socks5://a.example:1080", false, true},
+    {"ftp://a.example", false, false},       {"a.example", false, false},
+    {"https://u:p@a.example", false, false}, {"https://a b", false, false},
+    {"https://a\\b", false, false},          {"javascript:x", false, false},
+};
+
+START_TEST(check_config__urls__schemes_known)
+{
+    SandboxConfig config = good();
+
+    config.api_url = (char *)urls[_i].url;
+    ck_assert_str_eq(blamed(&config, false), urls[_i].api ? "" : "config.api_url");
+    config = good();
+    config.proxy_url = (char *)urls[_i].url;
+    ck_assert_str_eq(blamed(&config, false), urls[_i].proxy ? "" : "config.proxy_url");
+}
+END_TEST
+
+START_TEST(check_config__missing__refused_by_name)
+{
+    SandboxConfig config = good();
+
+    ck_assert_str_eq(blamed(NULL, false), "config");
+    config.tenant_id = (char *)"";
+    ck_assert_str_eq(blamed(&config, false), "config.tenant_id");
+    config = good();
+    config.backend = (char *)"";
+    ck_assert_str_eq(blamed(&config, false), "config.backend");
+    ck_assert_str_eq(blamed(&config, true), ""); /* an update may leave it out */
+    config = good();
+    config.config_id = (char *)"";
+    ck_assert_str_eq(blamed(&config, false), "config.config_id");
+    ck_assert_str_eq(blamed(&config, true), "config.config_id");
+    config.name = (char *)"n";
+    ck_assert_str_eq(blamed(&config, false), "");
+}
+END_TEST
+
+START_TEST(check_config__enums_and_durations__refused_by_name)
+{
+    SandboxConfig config = good();
+    Google__Protobuf__Duration duration = GOOGLE__PROTOBUF__DURATION__INIT;
+    Google__Protobuf__Duration shorter = GOOGLE__PROTOBUF__DURATION__INIT;
+    Google__Protobuf__Timestamp when = GOOGLE__PROTOBUF__TIMESTAMP__INIT;
+
+    config.rollout = (Berth__Control__V1__Rollout)3;
+    ck_assert_str_eq(blamed(&config, false), "config.rollout");
+    config = good();
+    config.workspace_on_rebuild = (Berth__Control__V1__WorkspaceOnRebuild)-1;
+    ck_assert_str_eq(blamed(&config, false), "config.workspace_on_rebuild");
+    config = good();
+    duration.seconds = -1;
+    config.verify_interval = &duration;
+    ck_assert_str_eq(blamed(&config, false), "config.verify_interval");
+    duration.seconds = 86401;
+    ck_assert_str_eq(blamed(&config, false), "config.verify_interval");
+    config = good();
+    config.command_timeout = &duration;
+    ck_assert_str_eq(blamed(&config, false), "");
+    shorter.seconds = 60;
+    config.command_timeout_max = &shorter;
+    ck_assert_str_eq(blamed(&config, false), "config.command_timeout");
+    duration.seconds = 0; /* none at all is more than the most */
+    ck_assert_str_eq(blamed(&config, false), "config.command_timeout");
+    duration.seconds = 30 * 86400 + 1;
+    ck_assert_str_eq(blamed(&config, false), "config.command_timeout");
+    config = good();
+    when.nanos = 1000000000;
+    config.cordon_expire_time = &when;
+    ck_assert_str_eq(blamed(&config, false), "config.cordon_expire_time");
+}
+END_TEST
+
+START_TEST(check_config__credentials__bounded)
+{
+    SandboxConfig config = good();
+    Credentials credentials = BERTH__CONTROL__V1__CREDENTIALS__INIT;
+
+    config.credentials = &credentials;
+    credentials.api_key = (char *)text_of(4097);
+    ck_assert_str_eq(blamed(&config, false), "config.credentials.api_key");
+    credentials.api_key = (char *)"";
+    credentials.ca_pem = (char *)"not a pem";
+    ck_assert_str_eq(blamed(&config, false), "config.credentials.ca_pem");
+    credentials.ca_pem =
+        (char *)"-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n";
+    ck_assert_str_eq(blamed(&config, false), "");
+    credentials.client_key_pem = (char *)text_of(65 * 1024);
+    ck_assert_str_eq(blamed(&config, false), "config.credentials.client_key_pem");
+}
+END_TEST
+
+/* -------------------------------------------------------------------- updates */
+
+static SandboxConfig *stored(void)
+{
+    SandboxConfig config = good();
+
+    config.name = (char *)"old";
+    config.api_url = (char *)"https://old.example";
+    config.etag = (char *)"e1";
+    config.root_commands = true;
+    return berth_message_copy(&config);
+}
+
+static unsigned apply(SandboxConfig *into, const SandboxConfig *from, const char *path)
+{
+    char *paths[] = {(char *)path};
+    Google__Protobuf__FieldMask mask = GOOGLE__PROTOBUF__FIELD_MASK__INIT;
+    unsigned changes = 0;
+
+    mask.paths = paths;
+    mask.n_paths = 1;
+    ck_assert_int_eq(cp_config_apply(into, from, path ? &mask : NULL, &changes, &err),
+                     BERTH_OK);
+    return changes;
+}
+
+/* Without a mask what is set is taken; with one what is named, also where that clears it. */
+START_TEST(apply__masks__take_what_they_name)
+{
+    SandboxConfig *into = stored();
+    SandboxConfig from = good();
+
+    from.name = (char *)"new";
+    from.etag = (char *)"forged";
+    from.created_by = (char *)"forged";
+    ck_assert_uint_eq(apply(into, &from, NULL), CP_CHANGE_ANY);
+    ck_assert_str_eq(into->name, "new");
+    ck_assert_str_eq(into->api_url, "https://old.example");
+    ck_assert_str_eq(into->etag, "e1");
+    ck_assert_str_eq(into->created_by, "");
+    ck_assert(into->root_commands);
+    ck_assert_uint_eq(apply(into, &from, "api_url"),
+                      CP_CHANGE_ANY | CP_CHANGE_TARGET | CP_CHANGE_ENDPOINT);
+    ck_assert_str_eq(into->api_url, "");
+    ck_assert_uint_eq(apply(into, &from, "etag"), CP_CHANGE_NONE);
+    ck_assert_str_eq(into->etag, "e1");
+    ck_assert_uint_ne(apply(into, &from, "*") & CP_CHANGE_POLICY, 0);
+    ck_assert(!into->root_commands);
+    ck_assert_str_eq(into->config_id, "c");
+    ck_assert_str_eq(into->etag, "e1");
+    berth_message_free(into);
+}
+END_TEST
+
+START_TEST(apply__unknown_and_immutable__refused)
+{
+    SandboxConfig *into = stored();
+    SandboxConfig from = good();
+    char *paths[] = {(char *)"no_such"};
+    Google__Protobuf__FieldMask mask = GOOGLE__PROTOBUF__FIELD_MASK__INIT;
+    unsigned changes;
+
+    mask.paths = paths;
+    mask.n_paths = 1;
+    ck_assert_int_eq(cp_config_apply(into, &from, &mask, &changes, &err),
+                     BERTH_INVALID_ARGUMENT);
+    ck_assert_str_eq(err.field, "update_mask");
+    from.backend = (char *)"docker";
+    ck_assert_int_eq(cp_config_apply(into, &from, NULL, &changes, &err),
+                     BERTH_INVALID_ARGUMENT);
+    ck_assert_str_eq(err.field, "config.backend");
+    berth_message_free(into);
+}
+END_TEST
+
+/* Empty and masked members keep what is stored. */
+START_TEST(credentials_merge__masked__kept)
+{
+    Credentials *kept = berth_message_new(&berth__control__v1__credentials__descriptor);
+    Credentials given = BERTH__CONTROL__V1__CREDENTIALS__INIT;
+
+    ck_assert(berth_set_string(&kept->api_key, "secret") &&
+              berth_set_string(&kept->ca_pem, "ca"));
+    given.api_key = (char *)"********";
+    given.client_key_pem = (char *)"new";
+    ck_assert(cp_credentials_merge(kept, &given));
+    ck_assert(cp_credentials_merge(kept, NULL));
+    ck_assert_str_eq(kept->api_key, "secret");
+    ck_assert_str_eq(kept->ca_pem, "ca");
+    ck_assert_str_eq(kept->client_key_pem, "new");
+    given.api_key = (char *)"other";
+    ck_assert(cp_credentials_merge(kept, &given));
+    ck_assert_str_eq(kept->api_key, "other");
+    cp_credentials_free(kept);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("controlplane/config_check");
+    TCase *all = tcase_create("all");
+    SRunner *runner;
+    int failed;
+
+    tcase_add_loop_test(all, check_config__string_lengths__bounded, 0,
+                        (int)BERTH_COUNT(strings));
+    tcase_add_loop_test(all, check_config__urls__schemes_known, 0, (int)BERTH_COUNT(urls));
+    tcase_add_test(all, check_config__missing__refused_by_name);
+    tcase_add_test(all, check_config__enums_and_durations__refused_by_name);
+    tcase_add_test(all, check_config__credentials__bounded);
+    tcase_add_test(all, apply__masks__take_what_they_name);
+    tcase_add_test(all, apply__unknown_and_immutable__refused);
+    tcase_add_test(all, credentials_merge__masked__kept);
+    suite_add_tcase(suite, all);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
