@@ -33,7 +33,8 @@ struct pending {
     struct pending *next;
     int64_t id, deadline_ms;
     json_t *request;
-    bool sent; /* to the spawner that lives now */
+    bool sent;      /* to the spawner that lives now */
+    bool ever_sent; /* to any: it may have been done, or be going on */
     pthread_cond_t changed;
     json_t *lines[LINES_MAX]; /* progress, oldest first */
     size_t n_lines;
@@ -188,8 +189,10 @@ static bool send_pending(struct spawn_client *client, struct pending *pending)
     if (json_object_set_new(pending->request, "deadline_ms",
                             json_integer(left_ms > 0 ? left_ms : 0)) < 0)
         return false;
-    if (message_send(client->socket_fd, pending->request, &err) == BERTH_OK)
+    if (message_send(client->socket_fd, pending->request, &err) == BERTH_OK) {
+        pending->ever_sent = true;
         return true;
+    }
     if (err.reason == BERTH_REASON_BACKEND_UNAVAILABLE)
         pending->sent = false; /* the next spawner gets it */
     else
@@ -276,7 +279,7 @@ static bool restart(struct spawn_client *client)
 {
     int64_t wait_ms = BACK_OFF_MS;
 
-    for (;;) {
+    for (bool again = false;; again = true) {
         struct berth_error err = {0};
         int fd;
 
@@ -286,7 +289,7 @@ static bool restart(struct spawn_client *client)
             return true;
         }
         berth_log_error("the spawner cannot be started, trying again", "why", err.text);
-        set_down(client, err.text, true);
+        set_down(client, err.text, again);
         if (stopped_within(client, wait_ms))
             return false;
         wait_ms = wait_ms * 2 > BACK_OFF_MAX_MS ? BACK_OFF_MAX_MS : wait_ms * 2;
@@ -535,6 +538,9 @@ enum berth_code spawn_client_call(struct spawn_client *client, const char *op, j
         code = message_check(pending.answer, err);
     else if (pending.sent)
         code = berth_fail(err, BERTH_REASON_BACKEND_TIMEOUT, "%s took too long", op);
+    else if (pending.ever_sent)
+        code = berth_fail(err, BERTH_REASON_OUTCOME_UNKNOWN, "the spawner died over %s: %s", op,
+                          why);
     else
         code = berth_fail(err, BERTH_REASON_BACKEND_UNAVAILABLE, "no spawner: %s", why);
     if (!code && ret_answer)

@@ -45,7 +45,8 @@ typedef bool (*spawn_progress_fn)(void *arg, const char *step, unsigned percent,
  * @progress:    may be NULL
  * @ret_answer:  owned; may be NULL when nothing but success matters
  *
- * From any thread. Errors: the operation's; BACKEND_TIMEOUT; BACKEND_UNAVAILABLE.
+ * From any thread. Errors: the operation's; BACKEND_TIMEOUT; BACKEND_UNAVAILABLE (nothing was
+ * done); OUTCOME_UNKNOWN (no spawner can be started to ask again).
  */
 BERTH_MUST_CHECK enum berth_code spawn_client_call(struct spawn_client *client, const char *op,
                                                    json_t *request, int64_t deadline_ms,

@@ -323,11 +323,10 @@ static enum berth_code repeat(struct binding_view *view, struct binding_plan *pl
 
     if (lock->done)
         return berth_fail(err, BERTH_REASON_LOCK_LOST, "this attempt has ended");
-    if (lock->until_ms - view->now_ms < lock->lease_ms / 2) {
-        lock->until_ms = view->now_ms + lock->lease_ms;
-        binding_doc_touch(&view->doc, BINDING_PART_LOCK);
-        plan->durable = true;
-    }
+    /* Written again, so that a grant whose answer was "not confirmed" is confirmed by this. */
+    lock->until_ms = view->now_ms + lock->lease_ms;
+    binding_doc_touch(&view->doc, BINDING_PART_LOCK);
+    plan->durable = true;
     plan->decision = lock->op;
     return BERTH_OK;
 }

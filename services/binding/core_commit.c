@@ -418,8 +418,11 @@ enum berth_code binding_commit(struct binding_view *view, const struct binding_c
         return berth_fail(err, BERTH_REASON_LOCK_LOST, NULL);
     if (doc->lock.done) {
         /* Its answer was lost: it has been done, and the lock given back with it. */
-        if (doc->lock.done == done_of(change->kind) && !change->keep_lock)
+        if (doc->lock.done == done_of(change->kind) && !change->keep_lock) {
+            binding_doc_touch(doc, BINDING_PART_LOCK); /* confirms what was not confirmed */
+            plan->durable = true;
             return BERTH_OK;
+        }
         return berth_fail(err, BERTH_REASON_LOCK_LOST, "the lock was given back");
     }
     binding_cut(view);

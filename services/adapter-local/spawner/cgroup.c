@@ -17,7 +17,8 @@ enum {
     PATH_SIZE = 512,
     CPU_PERIOD_US = 100000,
     CPU_QUOTA_MIN_US = 1000,
-    MOUNTINFO_MAX = 1 << 20
+    MOUNTINFO_MAX = 1 << 20,
+    MAKE_TRIES = 5
 };
 
 static const char *const controllers[CGROUP_N_CONTROLLERS] = {
@@ -219,31 +220,12 @@ static enum berth_code limit_pids(const struct cgroup *group, const char *box, u
     return set(path, "pids.max", number(text, max, "max"), err);
 }
 
-enum berth_code cgroup_make(const struct cgroup *group, const struct adapter_resources *limits,
-                            struct berth_error *err)
+static enum berth_code make_v1(const struct cgroup *group, struct berth_error *err)
 {
     const struct cgroup_host *host = group->host;
-    char store[PATH_SIZE], own[PATH_SIZE], box[PATH_SIZE], sup[PATH_SIZE], path[PATH_SIZE];
-    enum berth_code code;
+    enum berth_code code = BERTH_OK;
+    char path[PATH_SIZE];
 
-    snprintf(store, sizeof store, "%s/%s", host->unified, group->store);
-    unified_path(group, "", own);
-    unified_path(group, "/box", box);
-    unified_path(group, "/sup", sup);
-
-    code = make_dir(store, err);
-    if (!code && mkdir(own, 0755) < 0 && errno != EEXIST)
-        code = io_fail(err, "make cgroup %s", own);
-    if (!code)
-        code = delegate(host, host->unified, err);
-    if (!code)
-        code = delegate(host, store, err);
-    if (!code)
-        code = delegate(host, own, err);
-    if (!code)
-        code = make_dir(sup, err);
-    if (!code)
-        code = make_dir(box, err);
     for (int i = 0; !code && i < CGROUP_N_CONTROLLERS; i++) {
         if (!host->v1[i][0])
             continue;
@@ -253,6 +235,45 @@ enum berth_code cgroup_make(const struct cgroup *group, const struct adapter_res
         if (!code)
             code = make_dir(path, err);
     }
+    return code;
+}
+
+static enum berth_code make_groups(const struct cgroup *group, struct berth_error *err)
+{
+    const struct cgroup_host *host = group->host;
+    char store[PATH_SIZE], own[PATH_SIZE], below[PATH_SIZE];
+    enum berth_code code;
+
+    snprintf(store, sizeof store, "%s/%s", host->unified, group->store);
+    unified_path(group, "", own);
+    code = make_dir(store, err);
+    if (!code)
+        code = make_dir(own, err);
+    if (!code)
+        code = delegate(host, host->unified, err);
+    if (!code)
+        code = delegate(host, store, err);
+    if (!code)
+        code = delegate(host, own, err);
+    unified_path(group, "/sup", below);
+    if (!code)
+        code = make_dir(below, err);
+    unified_path(group, "/box", below);
+    if (!code)
+        code = make_dir(below, err);
+    return code ? code : make_v1(group, err);
+}
+
+enum berth_code cgroup_make(const struct cgroup *group, const struct adapter_resources *limits,
+                            struct berth_error *err)
+{
+    enum berth_code code = BERTH_OK;
+    char box[PATH_SIZE];
+
+    /* cgroup_forget_store() may take a directory away between two steps: again, then. */
+    for (int i = 0; i == 0 || (code && i < MAKE_TRIES); i++)
+        code = make_groups(group, err);
+    unified_path(group, "/box", box);
     if (!code)
         code = limit_memory(group, box, limits->memory_bytes, err);
     if (!code)

@@ -18,6 +18,9 @@ enum berth_code host_release(const struct spawner *spawner, const char *id, int 
     enum berth_code code = cgroup_destroy(&group, deadline_ms, err);
     char link[16];
 
+    /* The last one leaves nothing. */
+    if (!code)
+        cgroup_forget_store(&spawner->host, spawner->cgroup_name);
     if (code || slot < 0)
         return code;
     /* The link goes with its namespace, but the kernel takes its time over that. */

@@ -48,7 +48,8 @@ static enum berth_code try_store(struct probe *p, struct berth_error *err)
 
     snprintf(hidden, sizeof hidden, ".new-%s", p->id);
     p->dir_fd = io_make_dir(p->spawner->store.sandboxes_fd, hidden, 0700);
-    if (p->dir_fd < 0 || mkdirat(p->dir_fd, "upper", 0755) < 0 ||
+    /* Held for our life: a later sweep sees whether we still are at it. */
+    if (p->dir_fd < 0 || io_make_lock(p->dir_fd) < 0 || mkdirat(p->dir_fd, "upper", 0755) < 0 ||
         mkdirat(p->dir_fd, "work", 0700) < 0 || mkdirat(p->dir_fd, "mnt", 0700) < 0 ||
         mkdirat(p->dir_fd, "image", 0755) < 0)
         return io_fail(err, "make directories");

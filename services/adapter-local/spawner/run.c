@@ -5,15 +5,15 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "common/time/time.h"
 
 /* A cancelling signal may come just before the wait. */
-enum { LINE_MAX_SIZE = 512, POLL_MS = 500 };
+enum { LINE_MAX_SIZE = 512, POLL_MS = 500, TERM_MS = 5000 };
 
 volatile sig_atomic_t io_cancelled;
 
@@ -44,29 +44,39 @@ static void take(struct lines *lines, const char *data, size_t size)
     }
 }
 
-static int start(const char *const *argv, char *const *env, int out_fd, pid_t *ret_pid)
+/* The child of io_run(): a group of its own, told to end when we do. */
+static _Noreturn void become(const char *const *argv, char *const *env, int out_fd,
+                             pid_t parent)
 {
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attr;
-    sigset_t none, all;
-    int result;
+    struct sigaction action = {.sa_handler = SIG_DFL};
+    int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    sigset_t none;
 
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0);
+    if (getppid() != parent)
+        _exit(127);
+    for (int i = 1; i < NSIG; i++)
+        sigaction(i, &action, NULL);
     sigemptyset(&none);
-    sigfillset(&all);
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions, out_fd, 1);
-    posix_spawn_file_actions_adddup2(&actions, out_fd, 2);
-    posix_spawnattr_init(&attr);
-    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
-                                        POSIX_SPAWN_SETSIGDEF);
-    posix_spawnattr_setsigmask(&attr, &none);
-    posix_spawnattr_setsigdefault(&attr, &all);
-    result = posix_spawnp(ret_pid, argv[0], &actions, &attr, (char *const *)argv,
-                          env ? env : environ);
-    posix_spawnattr_destroy(&attr);
-    posix_spawn_file_actions_destroy(&actions);
-    return result;
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    if (dup2(null_fd, 0) < 0 || dup2(out_fd, 1) < 0 || dup2(out_fd, 2) < 0)
+        _exit(127);
+    if (env)
+        environ = (char **)env;
+    execvp(argv[0], (char *const *)argv);
+    dprintf(2, "%s: %s\n", argv[0], strerror(errno));
+    _exit(127);
+}
+
+/* First by word, so that it can clean up; then for good. */
+static void end_program(pid_t pid, int pid_fd)
+{
+    struct pollfd polled = {.fd = pid_fd, .events = POLLIN};
+
+    kill(-pid, SIGTERM);
+    if (poll(&polled, 1, TERM_MS) <= 0)
+        kill(-pid, SIGKILL);
 }
 
 enum berth_code io_run(const char *const *argv, char *const *env, int64_t deadline_ms,
@@ -76,18 +86,19 @@ enum berth_code io_run(const char *const *argv, char *const *env, int64_t deadli
     BERTH_AUTO(close) int pid_fd = -1;
     struct lines lines = {.fn = line, .arg = arg};
     bool timed_out = false, exited = false;
-    int fds[2], status = 0, result;
-    pid_t pid;
+    pid_t parent = getpid(), pid;
+    int fds[2], status = 0;
 
     if (pipe2(fds, O_CLOEXEC) < 0)
         return io_fail(err, "pipe");
     read_fd = fds[0];
-    result = start(argv, env, fds[1], &pid);
+    pid = fork();
+    if (pid == 0)
+        become(argv, env, fds[1], parent);
     close(fds[1]);
-    if (result) {
-        errno = result;
+    if (pid < 0)
         return io_fail(err, "start %s", argv[0]);
-    }
+    setpgid(pid, pid);
     pid_fd = (int)syscall(SYS_pidfd_open, pid, 0);
 
     /* The end of the program ends it, even if something it started holds the pipe. */
@@ -111,7 +122,7 @@ enum berth_code io_run(const char *const *argv, char *const *env, int64_t deadli
             poll(&polls[1], 1, left > POLL_MS ? POLL_MS : (int)left);
     }
     if (!exited)
-        kill(-pid, SIGKILL);
+        end_program(pid, pid_fd);
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
     take(&lines, "\n", 1);

@@ -10,7 +10,12 @@
 #include "services/adapter-local/spawner/io.h"
 #include "services/adapter-local/spawner/spawner.h"
 
-enum { RELEASE_MS = 10000, THAW_MS = 5000 };
+enum {
+    RELEASE_MS = 10000,
+    THAW_MS = 5000,
+    HIDDEN_GRACE_S = 10,   /* between a directory and its lock lie microseconds */
+    SNAPSHOT_GRACE_S = 120 /* longer than a create that has found it takes to be recorded */
+};
 
 /* ---------------------------------------------------------------- sandboxes */
 
@@ -126,6 +131,7 @@ static void sweep_cgroups(const struct spawner *spawner)
         (void)!cgroup_destroy(&group, berth_tick_ms() + RELEASE_MS, NULL);
     }
     store_list_free(names, n);
+    cgroup_forget_store(&spawner->host, spawner->cgroup_name);
 }
 
 /* Likewise: a link is made after the record that names its slot. */
@@ -181,7 +187,7 @@ static void sweep_hidden(const struct spawner *spawner, int parent_fd, const cha
         /* Just made, its lock still to come: not yet. Once there, a lock is held from the
          * start. */
         if (made_fd < 0 || (lock_fd < 0 && fstat(made_fd, &st) == 0 &&
-                            berth_now_ms() / 1000 - st.st_mtim.tv_sec < 60))
+                            berth_now_ms() / 1000 - st.st_mtim.tv_sec < HIDDEN_GRACE_S))
             continue;
         if (lock_fd >= 0 && flock(lock_fd, LOCK_EX | LOCK_NB) < 0)
             continue;
@@ -249,7 +255,8 @@ static void sweep_snapshots(const struct spawner *spawner)
             if (dir_fd < 0 || fstatat(dir_fd, "meta.json", &st, AT_SYMLINK_NOFOLLOW) < 0 ||
                 snapshot_load(&spawner->store, snapshots[i], &record, NULL))
                 continue;
-            old = record.deleted && berth_now_ms() / 1000 - st.st_mtim.tv_sec > 120;
+            old =
+                record.deleted && berth_now_ms() / 1000 - st.st_mtim.tv_sec > SNAPSHOT_GRACE_S;
             snapshot_record_deinit(&record);
             if (old && !is_needed(spawner, snapshots[i], sandboxes, n_sandboxes, snapshots,
                                   n_snapshots))
@@ -312,10 +319,10 @@ void spawner_empty_trash(const struct spawner *spawner)
 
 void spawner_sweep(const struct spawner *spawner)
 {
+    sweep_hidden(spawner, spawner->store.sandboxes_fd, ".new-");
+    sweep_sandboxes(spawner);
     sweep_cgroups(spawner);
     sweep_links(spawner);
-    sweep_sandboxes(spawner);
-    sweep_hidden(spawner, spawner->store.sandboxes_fd, ".new-");
     sweep_hidden(spawner, spawner->store.snapshots_fd, ".build-");
     sweep_hidden(spawner, spawner->store.templates_fd, ".build-");
     sweep_snapshots(spawner);

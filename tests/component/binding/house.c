@@ -10,11 +10,15 @@
 #define REV "00000000000000aa"
 #define ACCOUNT "00000000000000000000000000000000000000000000000000000000000000aa"
 
+enum { PATIENT_MS = 10000 };
+
 static void open_replica(struct house *house, int i, const struct house_options *o)
 {
     const struct berth_redis_options redis = {
         .url = o->proxy ? o->proxy->url : house->server.url,
-        .command_timeout_ms = o->command_ms,
+        /* Patient by default: the machine may be busy. */
+        .command_timeout_ms = o->command_ms ? o->command_ms : PATIENT_MS,
+        .connect_timeout_ms = o->command_ms ? 0 : PATIENT_MS,
         .wait_replicas = o->wait_replicas,
     };
     const struct berth_server_options server = {.peers_only = true};

@@ -24,7 +24,7 @@ struct house_options {
     int64_t turn_min_ms;   /* 0: a minute */
     int64_t tombstone_ms;  /* 0: 24 h */
     int64_t quarantine_ms; /* 0: 60 s */
-    int64_t command_ms;    /* 0: 800 ms */
+    int64_t command_ms;    /* 0: patient; what a service has is 800 */
     unsigned wait_replicas;
     size_t max_waiters; /* 0: 8192 */
 };

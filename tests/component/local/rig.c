@@ -99,6 +99,28 @@ void rig_open(struct rig *rig)
     rig_start(rig);
 }
 
+/* Of sandboxes without a directory, too. */
+static void remove_groups(const struct cgroup_host *host, const char *store)
+{
+    char path[512], **ids = NULL;
+    size_t n = 0;
+    int fd;
+
+    snprintf(path, sizeof path, "%s/%s", host->unified, store);
+    fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || store_list(fd, &ids, &n, NULL))
+        return;
+    for (size_t i = 0; i < n; i++) {
+        struct cgroup group = {.host = host, .store = store, .id = ids[i]};
+        struct stat st;
+
+        if (fstatat(fd, ids[i], &st, 0) == 0 && S_ISDIR(st.st_mode))
+            (void)!cgroup_destroy(&group, berth_tick_ms() + 5000, NULL);
+    }
+    close(fd);
+    store_list_free(ids, n);
+}
+
 static void remove_store(const char *dir)
 {
     struct store store;
@@ -124,6 +146,7 @@ static void remove_store(const char *dir)
         record_deinit(&record);
     }
     store_list_free(ids, n);
+    remove_groups(&host, name);
     cgroup_forget_store(&host, name);
     snprintf(name, sizeof name, "berth_%s", store.tag);
     (void)!nft_remove(name, NULL);

@@ -582,7 +582,8 @@ START_TEST(f26__answer_lost__same_grant_again)
     again = bench_ensure(&bench, ATTEMPT("a"), "");
     ck_assert_int_eq(again.decision, a.decision);
     ck_assert_uint_eq(again.fence, a.fence);
-    ck_assert(!again.wrote);
+    ck_assert_uint_eq(again.n_intents, 1);
+    ck_assert(again.wrote && again.durable);
     /* Even when it has run out, as long as nobody else took it: with a whole lease. */
     bench.now_ms += 2 * LOCK;
     again = bench_ensure(&bench, ATTEMPT("a"), "");
