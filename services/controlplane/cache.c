@@ -25,6 +25,7 @@ struct cp_cache {
     struct cp_cache_options options;
     pthread_mutex_t mutex; /* guards all below */
     pthread_cond_t quiet;
+    bool stopping;
     unsigned refreshing;
     unsigned n_entries, sweep;
     struct entry *buckets[N_BUCKETS];
@@ -60,14 +61,22 @@ static void free_entry(struct entry *entry)
     free(entry);
 }
 
+void cp_cache_quiet(struct cp_cache *cache)
+{
+    if (!cache)
+        return;
+    pthread_mutex_lock(&cache->mutex);
+    cache->stopping = true;
+    while (cache->refreshing > 0)
+        pthread_cond_wait(&cache->quiet, &cache->mutex);
+    pthread_mutex_unlock(&cache->mutex);
+}
+
 struct cp_cache *cp_cache_free(struct cp_cache *cache)
 {
     if (!cache)
         return NULL;
-    pthread_mutex_lock(&cache->mutex);
-    while (cache->refreshing > 0)
-        pthread_cond_wait(&cache->quiet, &cache->mutex);
-    pthread_mutex_unlock(&cache->mutex);
+    cp_cache_quiet(cache);
     for (size_t i = 0; i < N_BUCKETS; i++) {
         while (cache->buckets[i]) {
             struct entry *entry = cache->buckets[i];
@@ -320,7 +329,8 @@ static bool get_fresh(struct cp_cache *cache, const char *tenant, const char *co
     if (fresh) {
         ret->tenant = entry->tenant;
         ret->config = entry->config ? cp_config_ref(entry->config) : NULL;
-        if (!entry->refreshing && entry->loaded_tick < tick - cache->options.refresh_age_ms)
+        if (!cache->stopping && !entry->refreshing &&
+            entry->loaded_tick < tick - cache->options.refresh_age_ms)
             start_refresh(cache, entry);
     }
     pthread_mutex_unlock(&cache->mutex);

@@ -23,7 +23,9 @@ struct cp_cache_options {
 
 BERTH_MUST_CHECK enum berth_code cp_cache_new(const struct cp_cache_options *options,
                                               struct cp_cache **ret, struct berth_error *err);
-/* Waits for reads in the background. NULL is fine. */
+/* No more reads in the background; returns when those under way have ended. NULL is fine. */
+void cp_cache_quiet(struct cp_cache *cache);
+/* As cp_cache_quiet() first. NULL is fine. */
 struct cp_cache *cp_cache_free(struct cp_cache *cache);
 BERTH_DEFINE_AUTO(struct cp_cache *, cp_cache_free)
 

@@ -69,9 +69,10 @@ static void cp_free(struct cp *cp)
 {
     if (!cp)
         return;
-    /* Jobs first: they use everything else. */
-    cp->cache = cp_cache_free(cp->cache);
+    /* Jobs first: they use everything else, and reads of the cache make jobs. */
+    cp_cache_quiet(cp->cache);
     cp->bulkhead = cp_bulkhead_free(cp->bulkhead);
+    cp->cache = cp_cache_free(cp->cache);
     cp->locks = cp_locks_free(cp->locks);
     cp->binding = berth_channel_free(cp->binding);
     for (size_t i = 0; i < cp->n_adapters; i++)

@@ -411,6 +411,96 @@ START_TEST(update_session__labels__kept_and_versioned)
 }
 END_TEST
 
+/* A new image of the config, as the flip of an installer writes it: sessions before it are
+ * stale. */
+static void publish(const char *generation)
+{
+    char image[128];
+
+    snprintf(image, sizeof image, "{\"generation\":%s,\"rebuild_before\":%s}", generation,
+             generation);
+    berth_reply_free(redis_run(town.store, "HSET", "berth:{t1}:c/c1", "image", image, "rev",
+                               "00000000000000aa", NULL));
+}
+
+static void set_rebuild(Berth__Control__V1__WorkspaceOnRebuild how)
+{
+    Berth__Control__V1__UpdateConfigRequest req =
+        BERTH__CONTROL__V1__UPDATE_CONFIG_REQUEST__INIT;
+    Google__Protobuf__FieldMask mask = GOOGLE__PROTOBUF__FIELD_MASK__INIT;
+    char *paths[] = {(char *)"workspace_on_rebuild"};
+    SandboxConfig config = BERTH__CONTROL__V1__SANDBOX_CONFIG__INIT;
+
+    config.tenant_id = (char *)"t1";
+    config.config_id = (char *)"c1";
+    config.workspace_on_rebuild = how;
+    mask.paths = paths;
+    mask.n_paths = 1;
+    req.config = &config;
+    req.update_mask = &mask;
+    ck_assert_int_eq(town_call(town.control[0], "/berth.control.v1.ConfigService/UpdateConfig",
+                               &req, &berth__control__v1__update_config_response__descriptor,
+                               WAIT_MS, NULL, NULL),
+                     BERTH_REASON_NONE);
+}
+
+/* Stale and DROP: rebuilt once, told what is lost; a running turn keeps what it uses. */
+START_TEST(rebuild__drop__once_and_never_under_a_turn)
+{
+    Resolved *resolved = NULL;
+    char token[256];
+    int outcome;
+
+    set_rebuild(BERTH__CONTROL__V1__WORKSPACE_ON_REBUILD__WORKSPACE_ON_REBUILD_DROP);
+    (void)town_box(&town, "s1", NULL);
+    snprintf(token, sizeof token, "%s", town_begin(&town, "s1"));
+    ck_assert_int_eq(town_resolve(&town, 0, "t1", "s1", NULL, token, NULL), BERTH_REASON_NONE);
+    publish("1");
+    ck_assert_str_eq(town_box(&town, "s1", &outcome), "box-1");
+    ck_assert_int_eq(outcome, OUTCOME(USED));
+    ck_assert_int_eq(town_end_turn(&town, "s1", token), BERTH_REASON_NONE);
+    ck_assert_int_eq(town_resolve(&town, 0, "t1", "s1", NULL, NULL, &resolved),
+                     BERTH_REASON_NONE);
+    ck_assert_int_eq(resolved->outcome, OUTCOME(REBUILT));
+    ck_assert_uint_eq(resolved->n_lost, 3);
+    ck_assert_uint_eq(resolved->session->sandbox->image->generation, 1);
+    berth_message_free(resolved);
+    ck_assert_str_eq(town_box(&town, "s1", &outcome), "box-2");
+    ck_assert_int_eq(outcome, OUTCOME(USED));
+    ck_assert_uint_eq(fake_alive(town.fake), 1);
+    ck_assert_str_eq(fake_tag(fake_only(town.fake), "berth.generation"), "1");
+}
+END_TEST
+
+/* Stale and CARRY: nobody can carry yet, so the old one stays, and an event says so. */
+START_TEST(rebuild__carry__kept_and_told)
+{
+    struct berth_reply *reply;
+    unsigned deferred = 0;
+    int outcome;
+
+    (void)town_box(&town, "s1", NULL);
+    publish("1");
+    for (int i = 0; i < 3; i++) {
+        ck_assert_str_eq(town_box(&town, "s1", &outcome), "box-1");
+        ck_assert_int_eq(outcome, OUTCOME(USED));
+    }
+    ck_assert_uint_eq(fake_count(town.fake, FAKE_DELETE), 0);
+    reply = redis_run(town.store, "XRANGE", "berth:{t1}:ev", "-", "+", NULL);
+    for (size_t i = 0; i < reply->n_items; i++)
+        for (size_t k = 0; k < reply->items[i]->items[1]->n_items; k++)
+            deferred +=
+                strcmp(reply->items[i]->items[1]->items[k]->string, "REBUILD_DEFERRED") == 0;
+    berth_reply_free(reply);
+    ck_assert_uint_eq(deferred, 1);
+    /* A paused one is resumed, not handed out as it is. */
+    ck_assert_int_eq(town_act(&town, "Pause", "t1", "s1"), BERTH_REASON_NONE);
+    ck_assert_str_eq(town_box(&town, "s1", &outcome), "box-1");
+    ck_assert_int_eq(outcome, OUTCOME(RESUMED));
+    ck_assert_int_eq(fake_only(town.fake)->state, SANDBOX(RUNNING));
+}
+END_TEST
+
 /* Lists show a tenant's own sessions, filtered, in pages, without the installer's. */
 START_TEST(list_sessions__filters_and_pages__whole)
 {
@@ -470,6 +560,8 @@ int main(void)
     tcase_add_test(all, resolve__create_refused__told_and_next_one_creates);
     tcase_add_test(all, resolve__sandbox_reported_failed_but_well__kept);
     tcase_add_test(all, update_session__labels__kept_and_versioned);
+    tcase_add_test(all, rebuild__drop__once_and_never_under_a_turn);
+    tcase_add_test(all, rebuild__carry__kept_and_told);
     tcase_add_test(all, list_sessions__filters_and_pages__whole);
     suite_add_tcase(suite, all);
     runner = srunner_create(suite);
