@@ -97,6 +97,7 @@ struct berth_loop *berth_loop_free(struct berth_loop *loop)
     if (!loop)
         return NULL;
     berth_loop_stop(loop);
+    free_dead(loop);
     for (struct berth_post *entry = loop->first, *next; entry; entry = next) {
         next = entry->next;
         if (entry->fn == run_owned)

@@ -232,6 +232,7 @@ struct rig_stream *rig_stream_open(const char *path)
 
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->changed, NULL);
+    sem_init(&s->through, 0, 0);
     s->path = path;
     berth_loop_post(client_loop, do_open, s);
     pthread_mutex_lock(&s->mutex);
@@ -244,9 +245,13 @@ static void do_send(void *arg)
 {
     struct rig_stream *s = arg;
 
-    if (!s->stream || !berth_stream_write(s->stream, s->out))
+    struct berth_buf *out = BERTH_STEAL(s->out);
+
+    sem_post(&s->through);
+    if (!s->stream)
+        berth_buf_unref(out);
+    if (!s->stream || !berth_stream_write(s->stream, out))
         on_written(s, NULL);
-    s->out = NULL;
 }
 
 void rig_stream_send(struct rig_stream *s, const ProtobufCMessage *msg)
@@ -254,6 +259,8 @@ void rig_stream_send(struct rig_stream *s, const ProtobufCMessage *msg)
     s->out = berth_buf_pack(msg);
     s->written = false;
     berth_loop_post(client_loop, do_send, s);
+    while (sem_wait(&s->through) < 0) {
+    }
     pthread_mutex_lock(&s->mutex);
     wait_for(s, &s->written);
     pthread_mutex_unlock(&s->mutex);
@@ -341,7 +348,6 @@ enum berth_code rig_stream_end(struct rig_stream *s, struct berth_error *err)
     wait_for(s, &s->closed);
     pthread_mutex_unlock(&s->mutex);
     /* What was posted for it before has run when this has. */
-    sem_init(&s->through, 0, 0);
     berth_loop_post(client_loop, do_through, s);
     while (sem_wait(&s->through) < 0) {
     }
