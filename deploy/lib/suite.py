@@ -276,10 +276,11 @@ class Suite:
                 raise SuiteError(f"{name} did not end within {STOP_TIMEOUT} s of its signal") from None
 
     def gone(self, name, pid, began):
+        over = start_time(pid) != began
         child = self.children.get(name)
-        if child and child.pid == pid:
-            child.poll()
-        return start_time(pid) != began
+        if over and child and child.pid == pid:
+            child.wait()  # it is a zombie by now, if anything
+        return over
 
     def kill9(self, *names):
         """kill -9 of the processes named; of all Berth services (not redis-server) without a name."""

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """t0400-faults - what is away is said within a second, nothing is torn down for it, running commands
 go on, and all is well again without a restart of anybody else."""
+import contextlib
 import os
 import signal
 import sys
@@ -181,7 +182,8 @@ def sandbox_killed__next_command__runs_in_a_new_one(suite):
     box = api.resolve("dies", config="local").session.sandbox.sandbox_id
     for pid, words in leftovers.processes(suite.state).items():
         if "berth-local-supervisor" in words and box in words:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # gone with the one before
+                os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not [1 for words in leftovers.processes(suite.state).values() if box in words], 10, "the supervisor ends")
     tap.equal(recovers(api.run, "dies", "echo new", text=True).stdout_text, "new\n")
     tap.check(api.resolve("dies", config="local").session.sandbox.sandbox_id != box, "the dead one is still handed out")
