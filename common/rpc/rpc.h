@@ -148,6 +148,11 @@ void berth_stream_read(
  */
 bool berth_stream_write(struct berth_stream *stream, struct berth_buf *msg);
 bool berth_stream_can_write(const struct berth_stream *stream);
+/* Client side: the same, and no more writes after this one: all in one write to the socket. */
+bool berth_stream_write_last(struct berth_stream *stream, struct berth_buf *msg);
+/* Server side: the one message of a unary answer (taken) and the status OK, in one write to the
+ * socket. Nothing happens where berth_stream_write() would return false. */
+void berth_stream_answer(struct berth_stream *stream, struct berth_buf *msg);
 /* Client side: no more writes; after those in flight. */
 void berth_stream_half_close(struct berth_stream *stream);
 /* Server side: end with a status, after the write in flight. Once; later ones are ignored. */
@@ -288,7 +293,8 @@ void berth_channel_call_async(struct berth_channel *channel, const char *path,
                               berth_done_fn done, void *arg);
 
 /* An evented stream (a unary method is a stream of one message each way). On the loop thread.
- * NULL only when out of memory; a peer that cannot be reached shows in .closed.
+ * The call goes out with the first write, half-close or read; write first, if there is
+ * anything. NULL only when out of memory; a peer that cannot be reached shows in .closed.
  * options->timeout_ms here: 0 = no deadline. */
 struct berth_stream *berth_channel_stream(struct berth_channel *channel, const char *path,
                                           const struct berth_call_options *options,

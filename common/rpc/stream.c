@@ -67,13 +67,20 @@ static void on_read(void *owner, bool ok)
 
 void berth_stream_read(struct berth_stream *stream)
 {
-    grpc_op op = {.op = GRPC_OP_RECV_MESSAGE};
+    bool first = !stream->call && !stream->sent_initial;
+    grpc_op ops[2];
+    size_t n = 0;
 
     if (stream->reading || ended(stream))
         return;
     stream->reading = true;
-    op.data.recv_message.recv_message = &stream->received;
-    rpc_stream_start(stream, &op, 1, &stream->read_tag, on_read);
+    if (first) /* a client that only listens: the call begins here */
+        rpc_stream_initial_op(stream, &ops[n++]);
+    ops[n] = (grpc_op){.op = GRPC_OP_RECV_MESSAGE};
+    ops[n++].data.recv_message.recv_message = &stream->received;
+    rpc_stream_start(stream, ops, n, &stream->read_tag, on_read);
+    if (first)
+        rpc_stream_initial_sent(stream);
 }
 
 /* ------------------------------------------------------------------- writing */
@@ -99,24 +106,57 @@ bool berth_stream_can_write(const struct berth_stream *stream)
     return !stream->writing && !stream->mute && !ended(stream);
 }
 
-bool berth_stream_write(struct berth_stream *stream, struct berth_buf *msg)
+static bool write_message(struct berth_stream *stream, struct berth_buf *msg, bool last)
 {
-    grpc_op ops[2] = {{.op = GRPC_OP_SEND_INITIAL_METADATA}, {.op = GRPC_OP_SEND_MESSAGE}};
-    size_t skip = stream->sent_initial ? 1 : 0;
+    grpc_op ops[3];
     grpc_byte_buffer *bytes;
+    size_t n = 0;
 
     if (!berth_stream_can_write(stream)) {
         berth_buf_unref(msg);
         return false;
     }
+    if (!stream->sent_initial)
+        rpc_stream_initial_op(stream, &ops[n++]);
     bytes = rpc_buf_bytes(msg);
-    ops[1].data.send_message.send_message = bytes;
+    ops[n] = (grpc_op){.op = GRPC_OP_SEND_MESSAGE};
+    ops[n++].data.send_message.send_message = bytes;
+    if (last)
+        ops[n++] = (grpc_op){.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT};
     stream->writing = true;
-    stream->sent_initial = true;
-    rpc_stream_start(stream, ops + skip, 2 - skip, &stream->write_tag, on_written);
+    rpc_stream_start(stream, ops, n, &stream->write_tag, on_written);
+    rpc_stream_initial_sent(stream);
     grpc_byte_buffer_destroy(bytes);
     berth_buf_unref(msg);
     return true;
+}
+
+bool berth_stream_write(struct berth_stream *stream, struct berth_buf *msg)
+{
+    return write_message(stream, msg, false);
+}
+
+bool berth_stream_write_last(struct berth_stream *stream, struct berth_buf *msg)
+{
+    bool written = write_message(stream, msg, true);
+
+    if (written)
+        rpc_client_stream_closed(stream);
+    return written;
+}
+
+void rpc_stream_initial_op(struct berth_stream *stream, grpc_op *op)
+{
+    *op = (grpc_op){.op = GRPC_OP_SEND_INITIAL_METADATA};
+    if (!stream->call)
+        rpc_client_stream_initial(stream, op);
+}
+
+void rpc_stream_initial_sent(struct berth_stream *stream)
+{
+    if (!stream->sent_initial && !stream->call)
+        rpc_client_stream_initial_sent(stream);
+    stream->sent_initial = true;
 }
 
 void berth_stream_cancel(struct berth_stream *stream)

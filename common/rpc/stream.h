@@ -26,6 +26,11 @@ void rpc_stream_start(struct berth_stream *stream, const grpc_op *ops, size_t n_
  */
 void rpc_stream_settle(struct berth_stream *stream);
 
+/* The metadata that goes before everything else; in the batch of the first write, so that all
+ * of it is one write to the socket. Call _sent after that batch was started. */
+void rpc_stream_initial_op(struct berth_stream *stream, grpc_op *op);
+void rpc_stream_initial_sent(struct berth_stream *stream);
+
 /* The two sides' parts of the public functions. */
 void rpc_server_stream_read_end(struct berth_stream *stream); /* a read found no message */
 bool rpc_server_stream_message_ok(struct berth_stream *stream, struct berth_buf *msg);
@@ -35,5 +40,8 @@ void rpc_server_stream_close(struct berth_stream *stream); /* tell and free */
 void rpc_server_stream_cancel(struct berth_stream *stream);
 void rpc_client_stream_wrote(struct berth_stream *stream);
 bool rpc_client_stream_ended(const struct berth_stream *stream);
+void rpc_client_stream_closed(struct berth_stream *stream); /* half-closed with a message */
+void rpc_client_stream_initial(struct berth_stream *stream, grpc_op *op);
+void rpc_client_stream_initial_sent(struct berth_stream *stream);
 void rpc_client_stream_drain(struct berth_stream *stream); /* drop messages up to the status */
 void rpc_client_stream_close(struct berth_stream *stream);

@@ -9,7 +9,8 @@ enum { DEADLINE_SLACK_MS = 10 }; /* leaves it to the core to end the call first 
 struct client_stream {
     struct berth_stream stream; /* first: the two are cast into each other */
     struct berth_channel *channel;
-    bool half_close; /* wanted, when the write in flight is over */
+    struct rpc_call_metadata *metadata; /* not sent yet */
+    bool half_close;                    /* wanted, when the write in flight is over */
     bool half_closed;
     bool has_status;
     struct berth_timer *deadline;
@@ -37,12 +38,40 @@ static void on_half_closed(void *owner, bool ok)
 void rpc_client_stream_wrote(struct berth_stream *stream)
 {
     struct client_stream *client_stream = of(stream);
-    grpc_op op = {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT};
+    grpc_op ops[2];
+    size_t n = 0;
 
     if (!client_stream->half_close || client_stream->half_closed || client_stream->has_status)
         return;
     client_stream->half_closed = true;
-    rpc_stream_start(stream, &op, 1, &stream->probe_tag, on_half_closed);
+    if (!stream->sent_initial)
+        rpc_stream_initial_op(stream, &ops[n++]);
+    ops[n++] = (grpc_op){.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT};
+    rpc_stream_start(stream, ops, n, &stream->probe_tag, on_half_closed);
+    rpc_stream_initial_sent(stream);
+}
+
+void rpc_client_stream_closed(struct berth_stream *stream)
+{
+    of(stream)->half_close = of(stream)->half_closed = true;
+}
+
+void rpc_client_stream_initial(struct berth_stream *stream, grpc_op *op)
+{
+    struct rpc_call_metadata *metadata = of(stream)->metadata;
+
+    op->data.send_initial_metadata.count = metadata->n;
+    op->data.send_initial_metadata.metadata = metadata->entries;
+}
+
+void rpc_client_stream_initial_sent(struct berth_stream *stream)
+{
+    struct client_stream *client_stream = of(stream);
+
+    if (client_stream->metadata)
+        rpc_call_metadata_deinit(client_stream->metadata);
+    free(client_stream->metadata);
+    client_stream->metadata = NULL;
 }
 
 void berth_stream_half_close(struct berth_stream *stream)
@@ -84,47 +113,44 @@ struct berth_stream *berth_channel_stream(struct berth_channel *channel, const c
                                           const struct berth_stream_ops *ops, void *ctx)
 {
     struct client_stream *client_stream = calloc(1, sizeof *client_stream);
-    grpc_op batch[3] = {
-        {.op = GRPC_OP_SEND_INITIAL_METADATA},
+    grpc_op batch[2] = {
         {.op = GRPC_OP_RECV_INITIAL_METADATA},
         {.op = GRPC_OP_RECV_STATUS_ON_CLIENT},
     };
-    struct rpc_call_metadata metadata;
+    struct rpc_call_metadata *metadata = calloc(1, sizeof *metadata);
     int64_t timeout_ms = rpc_call_timeout_ms(options, INT64_MAX);
     struct berth_stream *stream;
     bool valid;
 
-    if (!client_stream)
+    if (!client_stream || !metadata) {
+        free(client_stream);
+        free(metadata);
         return NULL;
+    }
     stream = &client_stream->stream;
     stream->ops = ops;
     stream->ctx = ctx;
     stream->loop = loop;
-    stream->sent_initial = true;
     client_stream->channel = rpc_channel_ref(channel);
+    client_stream->metadata = metadata;
     grpc_metadata_array_init(&client_stream->initial);
     grpc_metadata_array_init(&client_stream->trailing);
     client_stream->message = grpc_empty_slice();
     rpc_client_call_begun();
-    valid = rpc_call_metadata_init(&metadata, options, NULL) == BERTH_OK;
+    valid = rpc_call_metadata_init(metadata, options, NULL) == BERTH_OK;
     stream->core =
         rpc_channel_create_call(channel, rpc_queue(), path, rpc_deadline(timeout_ms));
     if (timeout_ms != INT64_MAX)
         client_stream->deadline =
             berth_loop_timer(loop, timeout_ms + DEADLINE_SLACK_MS, on_deadline, client_stream);
-    if (!valid) {
-        metadata.n = 0;
+    if (!valid)
         (void)grpc_call_cancel_with_status(stream->core, GRPC_STATUS_INVALID_ARGUMENT,
                                            "request metadata is not valid", NULL);
-    }
-    batch[0].data.send_initial_metadata.count = metadata.n;
-    batch[0].data.send_initial_metadata.metadata = metadata.entries;
-    batch[1].data.recv_initial_metadata.recv_initial_metadata = &client_stream->initial;
-    batch[2].data.recv_status_on_client.trailing_metadata = &client_stream->trailing;
-    batch[2].data.recv_status_on_client.status = &client_stream->code;
-    batch[2].data.recv_status_on_client.status_details = &client_stream->message;
+    batch[0].data.recv_initial_metadata.recv_initial_metadata = &client_stream->initial;
+    batch[1].data.recv_status_on_client.trailing_metadata = &client_stream->trailing;
+    batch[1].data.recv_status_on_client.status = &client_stream->code;
+    batch[1].data.recv_status_on_client.status_details = &client_stream->message;
     rpc_stream_start(stream, batch, BERTH_COUNT(batch), &stream->end_tag, on_status);
-    rpc_call_metadata_deinit(&metadata);
     return stream;
 }
 
@@ -146,6 +172,7 @@ void rpc_client_stream_close(struct berth_stream *stream)
     client_stream->deadline = berth_timer_cancel(client_stream->deadline);
     if (stream->ops->closed)
         stream->ops->closed(stream->ctx, stream, &status);
+    rpc_client_stream_initial_sent(stream); /* or never */
     grpc_slice_unref(unsent);
     gpr_free(message);
     grpc_slice_unref(client_stream->message);

@@ -82,6 +82,35 @@ void berth_stream_finish_status(struct berth_stream *stream, const struct berth_
     finish(server_stream, &err);
 }
 
+void berth_stream_answer(struct berth_stream *stream, struct berth_buf *msg)
+{
+    struct server_stream *server_stream = of(stream);
+    grpc_byte_buffer *bytes;
+    grpc_metadata trailing;
+    grpc_op ops[3];
+    size_t n = 0;
+
+    if (!berth_stream_can_write(stream)) {
+        berth_buf_unref(msg);
+        return;
+    }
+    rpc_status_encode(BERTH_OK, NULL, stream->call->method->def.path, stream->call->request_id,
+                      &server_stream->status);
+    server_stream->finishing = server_stream->finished = true;
+    stream->mute = true;
+    rpc_call_note_end(stream->call, BERTH_OK, NULL, "");
+    if (!stream->sent_initial)
+        rpc_stream_initial_op(stream, &ops[n++]);
+    bytes = rpc_buf_bytes(msg);
+    ops[n] = (grpc_op){.op = GRPC_OP_SEND_MESSAGE};
+    ops[n++].data.send_message.send_message = bytes;
+    rpc_call_status_op(&server_stream->status, &trailing, &ops[n++]);
+    rpc_stream_start(stream, ops, n, &stream->end_tag, on_finished);
+    rpc_stream_initial_sent(stream);
+    grpc_byte_buffer_destroy(bytes);
+    berth_buf_unref(msg);
+}
+
 void rpc_server_stream_wrote(struct berth_stream *stream)
 {
     if (of(stream)->finishing && !of(stream)->finished)

@@ -22,7 +22,6 @@ struct read_call {
     /* What the last job brought; for the loop when it is over. */
     struct berth_buf *ready; /* next message; waits until the one before is out */
     bool last;               /* it is FileDone */
-    bool last_written;
     enum berth_code code;
     struct berth_error err;
 };
@@ -121,10 +120,12 @@ static void go_on(struct read_call *call)
 {
     if (!call->ready || !berth_stream_can_write(call->stream))
         return;
-    call->last_written = call->last;
+    if (call->last) {
+        berth_stream_answer(call->stream, BERTH_STEAL(call->ready));
+        return;
+    }
     berth_stream_write(call->stream, BERTH_STEAL(call->ready));
-    if (!call->last)
-        (void)!file_job_start(&call->job, false, work_read, on_job, NULL);
+    (void)!file_job_start(&call->job, false, work_read, on_job, NULL);
 }
 
 static void on_job(void *arg)
@@ -177,9 +178,8 @@ static void on_written(void *ctx, struct berth_stream *stream)
 {
     struct read_call *call = ctx;
 
-    if (call->last_written)
-        berth_stream_finish(stream, BERTH_OK, NULL);
-    else if (!call->job.busy && call->code == BERTH_OK)
+    (void)stream;
+    if (!call->job.busy && call->code == BERTH_OK)
         go_on(call);
 }
 

@@ -201,7 +201,7 @@ static void on_job(void *arg)
         fail(call, call->code, &call->err);
     } else if (call->answer) {
         call->ended = true;
-        berth_stream_write(call->stream, BERTH_STEAL(call->answer));
+        berth_stream_answer(call->stream, BERTH_STEAL(call->answer));
     } else if (call->has_next && !call->ended) {
         call->has_next = false;
         take_message(call, BERTH_STEAL(call->next));
@@ -273,12 +273,6 @@ static void on_message(void *ctx, struct berth_stream *stream, struct berth_buf 
     }
 }
 
-static void on_written(void *ctx, struct berth_stream *stream)
-{
-    (void)ctx;
-    berth_stream_finish(stream, BERTH_OK, NULL);
-}
-
 static void on_cancelled(void *ctx, struct berth_stream *stream)
 {
     struct berth_error err = {0};
@@ -299,10 +293,8 @@ static void on_closed(void *ctx, struct berth_stream *stream, const struct berth
         let_go(call);
 }
 
-static const struct berth_stream_ops stream_ops = {.message = on_message,
-                                                   .written = on_written,
-                                                   .closed = on_closed,
-                                                   .cancelled = on_cancelled};
+static const struct berth_stream_ops stream_ops = {
+    .message = on_message, .closed = on_closed, .cancelled = on_cancelled};
 
 enum berth_code file_open_write(void *service, struct berth_stream *stream,
                                 const struct berth_stream_ops **ret_ops, void **ret_ctx,

@@ -20,7 +20,6 @@ struct process_call {
     bool ended;                      /* a status was set */
     struct berth_buf *held;          /* the next one, while a write is in flight */
     bool held_last;
-    bool last_written;       /* finish when it is out */
     enum berth_code failure; /* finish with it when what came before is out */
     struct berth_error failure_err;
     /* Run */
@@ -88,10 +87,14 @@ static void send(struct process_call *call, struct berth_buf *buf, bool last)
         call->held_last = last;
         return;
     }
-    call->last_written = last;
+    if (last) {
+        call->ended = true;
+        berth_stream_answer(call->stream, buf);
+        return;
+    }
     berth_stream_write(call->stream, buf);
     /* One more is fetched while this one is on its way, and no more than one. */
-    if (!last && call->request)
+    if (call->request)
         ops_of(call)->next(call->request);
 }
 
@@ -327,9 +330,7 @@ static void on_written(void *ctx, struct berth_stream *stream)
     struct process_call *call = ctx;
 
     (void)stream;
-    if (call->last_written)
-        finish(call, BERTH_OK, NULL);
-    else if (call->held && !call->ended)
+    if (call->held && !call->ended)
         send(call, BERTH_STEAL(call->held), call->held_last);
     else if (call->failure)
         finish(call, call->failure, &call->failure_err);

@@ -108,6 +108,7 @@ enum dp_method_flags {
     DP_CLIENT_STREAM = 1, /* messages after the first are forwarded */
     DP_READ_ONLY = 2,     /* a repeat does no harm: a broken connection is UNAVAILABLE */
     DP_NO_STALL = 4,      /* silence is normal for any length of time */
+    DP_MANY_ANSWERS = 8,  /* the adapter's messages are a stream */
 };
 
 struct dp_method {

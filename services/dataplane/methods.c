@@ -10,8 +10,9 @@
 /* METHOD(name, path, request, mode, flags) */
 #define METHODS                                                                                \
     METHOD(run, PROCESS "Run", run_request, ENSURE, 0)                                         \
-    METHOD(exec, PROCESS "Exec", exec_request, ENSURE, 0)                                      \
-    METHOD(attach, PROCESS "Attach", attach_request, EXISTING, DP_READ_ONLY | DP_NO_STALL)     \
+    METHOD(exec, PROCESS "Exec", exec_request, ENSURE, DP_MANY_ANSWERS)                        \
+    METHOD(attach, PROCESS "Attach", attach_request, EXISTING,                                 \
+           DP_READ_ONLY | DP_NO_STALL | DP_MANY_ANSWERS)                                       \
     METHOD(send_input, PROCESS "SendInput", send_input_request, EXISTING, 0)                   \
     METHOD(signal, PROCESS "Signal", signal_request, EXISTING, 0)                              \
     METHOD(list_processes, PROCESS "ListProcesses", list_processes_request, EXISTING,          \
@@ -21,7 +22,8 @@
     METHOD(make_dir, FILES "MakeDir", make_dir_request, ENSURE, 0)                             \
     METHOD(move, FILES "Move", move_request, ENSURE, 0)                                        \
     METHOD(remove, FILES "Remove", remove_request, ENSURE, 0)                                  \
-    METHOD(read_file, FILES "ReadFile", read_file_request, EXISTING, DP_READ_ONLY)             \
+    METHOD(read_file, FILES "ReadFile", read_file_request, EXISTING,                           \
+           DP_READ_ONLY | DP_MANY_ANSWERS)                                                     \
     METHOD(write_file, FILES "WriteFile", write_file_request, ENSURE, DP_CLIENT_STREAM)
 
 /* The runtime hands over the service, not the method: one small function each. */

@@ -174,8 +174,7 @@ struct dp_unary *dp_unary_start(struct dataplane *dp, struct dp_peer *peer, cons
         free(call);
         return NULL;
     }
-    (void)berth_stream_write(call->stream, packed);
-    berth_stream_half_close(call->stream);
+    (void)berth_stream_write_last(call->stream, packed);
     berth_stream_read(call->stream);
     dp->n_unary++;
     return call;

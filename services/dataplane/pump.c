@@ -143,7 +143,7 @@ static void half_close(struct dp_stream *s)
  * caller is asked for one. */
 static void send_next(struct dp_stream *s)
 {
-    struct berth_buf **slot = &s->kept[s->n_sent];
+    struct berth_buf **slot = &s->kept[s->n_sent], *msg;
     size_t size;
 
     if (s->n_sent == s->n_kept || !s->sandbox || !berth_stream_can_write(s->sandbox))
@@ -154,9 +154,14 @@ static void send_next(struct dp_stream *s)
         drop_sent(s);
     s->n_sent++;
     ask(s);
-    (void)berth_stream_write(s->sandbox,
-                             s->repeatable ? berth_buf_ref(*slot) : BERTH_STEAL(*slot));
-    if ((s->method->flags & DP_CLIENT_STREAM) && !s->caller_done && s->n_sent == s->n_kept)
+    msg = s->repeatable ? berth_buf_ref(*slot) : BERTH_STEAL(*slot);
+    if (!(s->method->flags & DP_CLIENT_STREAM)) {
+        s->half_closed = true;
+        (void)berth_stream_write_last(s->sandbox, msg);
+        return;
+    }
+    (void)berth_stream_write(s->sandbox, msg);
+    if (!s->caller_done && s->n_sent == s->n_kept)
         read_caller(s);
 }
 
@@ -195,6 +200,16 @@ static void deliver(struct dp_stream *s, struct berth_buf *msg)
     (void)berth_stream_write(s->caller, msg);
 }
 
+/* The one message of a unary answer, and OK. */
+static void answer(struct dp_stream *s, struct berth_buf *msg)
+{
+    atomic_fetch_add_explicit(&s->dp->counters.bytes_out, berth_buf_size(msg),
+                              memory_order_relaxed);
+    s->finished = true;
+    berth_stream_answer(s->caller, msg);
+    let_go(s);
+}
+
 static void sandbox_message(void *ctx, struct berth_stream *stream, struct berth_buf *msg)
 {
     struct dp_stream *s = ctx;
@@ -205,11 +220,16 @@ static void sandbox_message(void *ctx, struct berth_stream *stream, struct berth
     }
     drop_sent(s);
     s->asked_tick_ms = 0;
-    if (!berth_stream_can_write(s->caller)) {
+    if (!(s->method->flags & DP_MANY_ANSWERS)) {
+        /* The only one: it goes out with the status, in one piece. */
+        berth_buf_unref(s->held);
+        s->held = msg;
+    } else if (!berth_stream_can_write(s->caller)) {
         s->held = msg;
         return;
+    } else {
+        deliver(s, msg);
     }
-    deliver(s, msg);
     ask(s);
     berth_stream_read(stream);
 }
@@ -285,7 +305,11 @@ static void sandbox_ended(struct dp_stream *s, const struct berth_status *status
             return;
         }
     }
-    if (!s->held) {
+    if (s->held && !(s->method->flags & DP_MANY_ANSWERS) && status->code == BERTH_OK) {
+        answer(s, BERTH_STEAL(s->held));
+        return;
+    }
+    if (!s->held || !(s->method->flags & DP_MANY_ANSWERS)) {
         dp_stream_pass(s, status);
         return;
     }
@@ -337,8 +361,6 @@ enum berth_code dp_stream_open_sandbox(struct dp_stream *s, struct dp_route *rou
     s->half_closed = false;
     s->kept_bytes = 0;
     send_next(s);
-    if (!(s->method->flags & DP_CLIENT_STREAM))
-        half_close(s);
     berth_stream_read(s->sandbox);
     dp_sweep_arm(s->dp);
     return BERTH_OK;

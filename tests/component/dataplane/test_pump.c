@@ -144,6 +144,24 @@ START_TEST(pump__rich_error__passed_on_exactly)
 }
 END_TEST
 
+/* A unary answer goes out with its status or not at all: an error after it is the error. */
+START_TEST(pump__unary_answer_then_error__error_alone)
+{
+    struct caller *caller;
+
+    STEPS({ACT_ANSWER, .n = 1, .size = 100, .reason = BERTH_REASON_DISK_FULL},
+          {ACT_ANSWER, .n = 1, .size = 100});
+    caller = caller_new(rig, RUN, a_run(""), true, true, 0);
+    ck_assert_int_eq(caller_wait(caller, NULL), BERTH_RESOURCE_EXHAUSTED);
+    ck_assert_uint_eq(caller->n_messages, 0);
+    caller_free(caller);
+    caller = caller_new(rig, RUN, a_run(""), true, true, 0);
+    ck_assert_int_eq(caller_wait(caller, NULL), BERTH_OK);
+    ck_assert_uint_eq(caller->bytes, 100);
+    caller_free(caller);
+}
+END_TEST
+
 /* A bare NOT_FOUND says nothing about sandboxes: unavailable, and no second resolve. */
 START_TEST(pump__bare_not_found__unavailable_and_frees_nothing)
 {
@@ -529,6 +547,7 @@ int main(void)
     tcase_add_test(pump, pump__messages_from_the_caller__exact);
     tcase_add_test(pump, pump__route__reaches_adapter_and_mode_follows_method);
     tcase_add_test(pump, pump__rich_error__passed_on_exactly);
+    tcase_add_test(pump, pump__unary_answer_then_error__error_alone);
     tcase_add_test(pump, pump__bare_not_found__unavailable_and_frees_nothing);
     tcase_add_test(pump, pump__slow_reader__adapter_stopped_and_resumed);
     tcase_add_test(pump, pump__slow_adapter__caller_stopped);

@@ -318,6 +318,7 @@ START_TEST(reflection__internal_server__peers_only)
     struct echo_client client;
 
     echo_client_open(&client, channel, loop, versions[_i], NULL);
+    echo_client_half_close(&client);
     ck_assert_int_eq(echo_client_wait(&client), BERTH_PERMISSION_DENIED);
     echo_client_deinit(&client);
 }

@@ -288,6 +288,7 @@ START_TEST(stream__open_refuses__error)
     const struct berth_call_options options = {.metadata = &metadata, .n_metadata = 1};
 
     echo_client_open(&client, channel, loop, ECHO_PATH("Bidi"), &options);
+    echo_client_half_close(&client);
     ck_assert_int_eq(echo_client_wait(&client), BERTH_RESOURCE_EXHAUSTED);
     ck_assert_int_eq(client.err.reason, BERTH_REASON_QUOTA_EXCEEDED);
     ck_assert_uint_eq(atomic_load(&server.echo.n_closed), 0);
@@ -327,6 +328,7 @@ END_TEST
 START_TEST(stream__unknown_method__unimplemented)
 {
     open_client(ECHO_PATH("Missing"));
+    echo_client_half_close(&client);
     ck_assert_int_eq(echo_client_wait(&client), BERTH_UNIMPLEMENTED);
     ck_assert_int_eq(client.err.reason, BERTH_REASON_METHOD_UNKNOWN);
     echo_client_deinit(&client);
