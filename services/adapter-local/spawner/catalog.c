@@ -11,12 +11,9 @@ enum { META_MAX = 256 * 1024 };
 
 static enum berth_code read_meta(int dir_fd, json_t **ret, struct berth_error *err)
 {
-    BERTH_AUTO(free) char *text = malloc(META_MAX);
-    ssize_t size;
+    BERTH_AUTO(free) char *text = NULL;
+    ssize_t size = io_read_whole(dir_fd, "meta.json", META_MAX, &text);
 
-    if (!text)
-        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
-    size = io_read(dir_fd, "meta.json", text, META_MAX);
     if (size < 0)
         return io_fail(err, "read meta.json");
     return berth_json_parse(text, (size_t)size, META_MAX, ret, err);

@@ -33,33 +33,58 @@ enum berth_code io_fail(struct berth_error *err, const char *fmt, ...)
     return berth_fail(err, reason, "%s: %s", what, strerror(number));
 }
 
-ssize_t io_read(int dir_fd, const char *name, char *buf, size_t size)
+/* Up to size - 1 bytes and a NUL; EFBIG when there are more. */
+static ssize_t read_all(int fd, char *buf, size_t size)
 {
-    int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     size_t used = 0;
     ssize_t n;
 
-    if (fd < 0)
-        return -1;
     while (used < size && (n = read(fd, buf + used, size - used)) != 0) {
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0) {
-            int number = errno;
-
-            close(fd);
-            errno = number;
+        if (n < 0)
             return -1;
-        }
         used += (size_t)n;
     }
-    close(fd);
     if (used == size) {
         errno = EFBIG;
         return -1;
     }
     buf[used] = 0;
     return (ssize_t)used;
+}
+
+ssize_t io_read(int dir_fd, const char *name, char *buf, size_t size)
+{
+    int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    ssize_t n = fd < 0 ? -1 : read_all(fd, buf, size);
+    int number = errno;
+
+    if (fd >= 0)
+        close(fd);
+    errno = number;
+    return n;
+}
+
+ssize_t io_read_whole(int dir_fd, const char *name, size_t max, char **ret)
+{
+    BERTH_AUTO(close)
+    int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    BERTH_AUTO(free) char *text = NULL;
+    struct stat st;
+    ssize_t size;
+
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return -1;
+    if (st.st_size < 0 || (size_t)st.st_size > max) {
+        errno = EFBIG;
+        return -1;
+    }
+    text = malloc((size_t)st.st_size + 2);
+    size = text ? read_all(fd, text, (size_t)st.st_size + 2) : -1;
+    if (size >= 0)
+        *ret = BERTH_STEAL(text);
+    return size;
 }
 
 int io_write(int dir_fd, const char *name, const char *text)

@@ -16,6 +16,9 @@ enum berth_code io_fail(struct berth_error *err, const char *fmt, ...) BERTH_PRI
 
 /* Whole content of a small file, NUL-terminated; longer than size - 1: EFBIG. -1 with errno. */
 ssize_t io_read(int dir_fd, const char *name, char *buf, size_t size);
+/* The same for one that may be large: *ret is owned, NUL-terminated. More than max bytes:
+ * EFBIG. */
+ssize_t io_read_whole(int dir_fd, const char *name, size_t max, char **ret);
 /* Write text to an existing file in one write (cgroup, proc). 0 or -1 with errno. */
 int io_write(int dir_fd, const char *name, const char *text);
 /* Replace name by rename; durable: fsync the data first. */

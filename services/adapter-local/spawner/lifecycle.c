@@ -183,7 +183,10 @@ static enum berth_code switch_egress(const struct record *record, bool online, c
     if (code)
         return code;
     net_pair_of(&cidr, (unsigned)record->slot, &pair);
-    return net_link_up(link, net_fd, &pair, err);
+    code = net_link_up(link, net_fd, &pair, err);
+    if (!code)
+        net_link_await(link, net_fd);
+    return code;
 }
 
 enum berth_code spawner_set_network(const struct spawner *spawner, struct operation *op,

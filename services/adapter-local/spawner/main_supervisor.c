@@ -154,6 +154,8 @@ static enum berth_code start_init(struct supervisor *s, struct berth_error *err)
     code = sandbox_start(&plan, &s->env.init_pid, &s->env.init_pidfd, err);
     if (code)
         return code;
+    if (online)
+        net_link_await(link, net_fd);
     return dns_new(s->env.loop, pair.gateway_text, DNS_PORT, record->resolvers,
                    "/etc/resolv.conf", &s->dns, err);
 }

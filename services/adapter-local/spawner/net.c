@@ -12,8 +12,13 @@
 #include <sched.h>
 #include <stdio.h>
 #include <sys/socket.h>
+#include <time.h>
 
+#include "common/time/time.h"
 #include "services/adapter-local/spawner/io.h"
+
+/* OPERSTATE_UP: IF_OPER_UP of <linux/if.h>, which <net/if.h> excludes. */
+enum { CARRIER_MS = 500, OPERSTATE_UP = 6 };
 
 /* ----------------------------------------------------------------- addresses */
 
@@ -297,23 +302,47 @@ static int open_socket_in(int ns_fd)
     return fd;
 }
 
-static unsigned index_in(int ns_fd_socket, const char *name)
+struct link_state {
+    unsigned index; /* 0: not there */
+    bool up;        /* packets pass: the kernel has seen that the other end is up, too */
+};
+
+static struct link_state look_at(int fd, const char *name)
 {
     struct request r = request(RTM_GETLINK, 0);
+    struct link_state state = {0};
     char answer[8192];
     const struct nlmsghdr *header = (const void *)answer;
+    const struct ifinfomsg *message = NLMSG_DATA(header);
+    const struct rtattr *attr = IFLA_RTA(message);
     ssize_t n;
+    int left;
 
     put(&r, sizeof(struct ifinfomsg));
     put_attr(&r, IFLA_IFNAME, name, strlen(name) + 1);
     r.header.nlmsg_flags = NLM_F_REQUEST;
-    if (send(ns_fd_socket, &r, r.header.nlmsg_len, 0) < 0)
-        return 0;
-    n = recv(ns_fd_socket, answer, sizeof answer, 0);
-    if (n < (ssize_t)NLMSG_LENGTH(sizeof(struct ifinfomsg)) ||
-        header->nlmsg_type != RTM_NEWLINK)
-        return 0;
-    return (unsigned)((const struct ifinfomsg *)NLMSG_DATA(header))->ifi_index;
+    if (send(fd, &r, r.header.nlmsg_len, 0) < 0)
+        return state;
+    n = recv(fd, answer, sizeof answer, 0);
+    if (n < (ssize_t)NLMSG_LENGTH(sizeof *message) || header->nlmsg_type != RTM_NEWLINK)
+        return state;
+    state.index = (unsigned)message->ifi_index;
+    for (left = (int)IFLA_PAYLOAD(header); RTA_OK(attr, left); attr = RTA_NEXT(attr, left))
+        if (attr->rta_type == IFLA_OPERSTATE)
+            state.up = *(const uint8_t *)RTA_DATA(attr) == OPERSTATE_UP;
+    return state;
+}
+
+void net_link_await(const char *link, int ns_fd)
+{
+    BERTH_AUTO(close) int host_fd = open_socket();
+    BERTH_AUTO(close) int inner_fd = open_socket_in(ns_fd);
+    int64_t deadline_ms = berth_tick_ms() + CARRIER_MS;
+
+    while (host_fd >= 0 && inner_fd >= 0 &&
+           !(look_at(host_fd, link).up && look_at(inner_fd, "eth0").up) &&
+           berth_tick_ms() < deadline_ms)
+        nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
 }
 
 enum berth_code net_link_up(const char *link, int ns_fd, const struct net_pair *pair,
@@ -332,7 +361,7 @@ enum berth_code net_link_up(const char *link, int ns_fd, const struct net_pair *
     index = if_nametoindex(link);
     if (!index || add_address(host_fd, index, pair->gateway) < 0 || set_up(host_fd, index) < 0)
         code = io_fail(err, "set up link %s", link);
-    index = code ? 0 : index_in(inner_fd, "eth0");
+    index = code ? 0 : look_at(inner_fd, "eth0").index;
     if (!code &&
         (!index || add_address(inner_fd, index, pair->address) < 0 ||
          set_up(inner_fd, index) < 0 || add_default_route(inner_fd, pair->gateway) < 0))

@@ -44,6 +44,9 @@ BERTH_MUST_CHECK enum berth_code net_make_ns(int *ret_fd, struct berth_error *er
  * the same name is replaced. Single-threaded callers only. */
 BERTH_MUST_CHECK enum berth_code
 net_link_up(const char *link, int ns_fd, const struct net_pair *pair, struct berth_error *err);
+/* Wait until packets pass between the two ends; before, the kernel drops them, and a first
+ * connection would take a second more. Gives up after a while. Single-threaded callers only. */
+void net_link_await(const char *link, int ns_fd);
 /* Remove the pair by its host end; fine when it is not there. */
 BERTH_MUST_CHECK enum berth_code net_link_down(const char *link, struct berth_error *err);
 bool net_link_exists(const char *link);

@@ -173,10 +173,7 @@ enum berth_code record_load(const struct store *store, const char *id, struct re
     dir_fd = store_id_ok(id) ? io_open_dir(store->sandboxes_fd, id) : -1;
     if (dir_fd < 0)
         return berth_fail(err, BERTH_REASON_SANDBOX_NOT_FOUND, NULL);
-    text = malloc(STORE_META_MAX);
-    if (!text)
-        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
-    size = io_read(dir_fd, "meta.json", text, STORE_META_MAX);
+    size = io_read_whole(dir_fd, "meta.json", STORE_META_MAX, &text);
     if (size < 0 && errno == ENOENT)
         return berth_fail(err, BERTH_REASON_SANDBOX_NOT_FOUND, NULL);
     if (size < 0)
