@@ -10,15 +10,13 @@
 
 enum { OOM_EXIT_CODE = 137 /* a shell's way to say that its child was killed */ };
 
-#define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+#define PATH_VAR "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 /* What a command finds in its environment unless the sandbox or the caller says otherwise. */
-static const char *const user_defaults[] = {"PATH=" DEFAULT_PATH, "HOME=/home/user",
-                                            "USER=user",          "LOGNAME=user",
-                                            "SHELL=/bin/bash",    "LANG=C.UTF-8"};
-static const char *const root_defaults[] = {"PATH=" DEFAULT_PATH, "HOME=/root",
-                                            "USER=root",          "LOGNAME=root",
-                                            "SHELL=/bin/bash",    "LANG=C.UTF-8"};
+static const char *const user_defaults[] = {PATH_VAR,       "HOME=/home/user", "USER=user",
+                                            "LOGNAME=user", "SHELL=/bin/bash", "LANG=C.UTF-8"};
+static const char *const root_defaults[] = {PATH_VAR,       "HOME=/root",      "USER=root",
+                                            "LOGNAME=root", "SHELL=/bin/bash", "LANG=C.UTF-8"};
 
 /* Arguments and environment of the child; the arrays are owned, the strings borrowed. */
 struct child_strings {
@@ -76,7 +74,7 @@ static bool child_strings_init(struct child_strings *ret, const struct engine *e
     at = start->env.bytes;
     for (uint32_t i = 0; i < start->env.n; i++, at += strlen(at) + 1)
         set_var(ret->vars, &n, at);
-    ret->path = DEFAULT_PATH;
+    ret->path = &PATH_VAR[5];
     for (size_t i = 0; i < n; i++) {
         if (strncmp(ret->vars[i], "PATH=", 5) == 0)
             ret->path = ret->vars[i] + 5;
