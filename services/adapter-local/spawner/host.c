@@ -93,6 +93,31 @@ enum berth_code host_install_rules(const struct spawner *spawner, struct berth_e
     return code;
 }
 
+void host_leave(const struct spawner *spawner)
+{
+    char **ids = NULL;
+    size_t n = 0, n_alive = 0;
+
+    if (store_list(spawner->store.sandboxes_fd, &ids, &n, NULL))
+        return;
+    for (size_t i = 0; i < n; i++) {
+        struct record record;
+
+        /* One that cannot be read, or is being made by a child of ours, counts as alive. */
+        if (record_load(&spawner->store, ids[i], &record, NULL)) {
+            n_alive++;
+            continue;
+        }
+        n_alive += record.state == RECORD_CREATING || record_alive(&spawner->store, &record);
+        record_deinit(&record);
+    }
+    store_list_free(ids, n);
+    if (n_alive == 0) {
+        (void)!nft_remove(spawner->table, NULL);
+        cgroup_forget_store(&spawner->host, spawner->cgroup_name);
+    }
+}
+
 static bool succeeds(const char *const *argv)
 {
     return io_run(argv, NULL, berth_tick_ms() + TOOL_MS, NULL, NULL, NULL) == BERTH_OK;

@@ -443,7 +443,9 @@ int main(int argc, char **argv)
     result = run(&loop);
     free(loop.buf);
     free(loop.watched);
-    if (loop.opened)
+    if (loop.opened) {
+        host_leave(&loop.spawner);
         store_close(&loop.spawner.store);
+    }
     return result;
 }

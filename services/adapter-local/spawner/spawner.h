@@ -88,6 +88,8 @@ void host_await_gone(const struct record *record);
 /* The store's packet rules, with the inbound switches of its running sandboxes. */
 BERTH_MUST_CHECK enum berth_code host_install_rules(const struct spawner *spawner,
                                                     struct berth_error *err);
+/* We end: where no sandbox runs any more, packet rules and groups of the store go, too. */
+void host_leave(const struct spawner *spawner);
 /* Forwarding on, and Docker's chain lets our packets pass. */
 BERTH_MUST_CHECK enum berth_code host_prepare_forwarding(const struct spawner *spawner,
                                                          struct berth_error *err);

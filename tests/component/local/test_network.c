@@ -526,6 +526,40 @@ START_TEST(rules__spawner_started_again__switches_kept)
 }
 END_TEST
 
+static bool note_table(void *arg, const char *line)
+{
+    bool *found = arg;
+
+    *found = *found || strstr(line, rig.store.tag);
+    return true;
+}
+
+static bool table_is_there(void)
+{
+    const char *const argv[] = {"nft", "list", "tables", NULL};
+    bool found = false;
+
+    ck_assert_int_eq(io_run(argv, NULL, berth_tick_ms() + 10000, note_table, &found, NULL),
+                     BERTH_OK);
+    return found;
+}
+
+/* The rules go with the last sandbox and the spawner; not before. */
+START_TEST(rules__nothing_left_to_protect__removed)
+{
+    char id[ADAPTER_ID_SIZE];
+
+    make("key", true, false, id);
+    rig_stop(&rig);
+    ck_assert(table_is_there());
+    rig_start(&rig);
+    rig_delete(&rig, id, 1);
+    ck_assert(table_is_there());
+    rig_stop(&rig);
+    ck_assert(!table_is_there());
+}
+END_TEST
+
 static bool is_protected(void *arg)
 {
     return reach(arg, denied[0], TCP_PORT) == EHOSTUNREACH;
@@ -680,6 +714,7 @@ int main(void)
     tcase_add_test(tcase, egress__closed__no_network_until_opened);
     tcase_add_test(tcase, inbound__switch__decides_for_the_host);
     tcase_add_test(tcase, rules__spawner_started_again__switches_kept);
+    tcase_add_test(tcase, rules__nothing_left_to_protect__removed);
     tcase_add_test(tcase, rules__flushed_by_somebody__put_back);
     tcase_add_test(tcase, egress__beside_docker__passes_its_forward_chain);
     tcase_add_test(tcase, names__at_the_gateway__answered_by_the_hosts_resolver);
