@@ -10,7 +10,8 @@
 #include "services/adapter-local/spawner/engine.h"
 
 enum {
-    READS_MAX = 4, /* in one go, then others have their turn */
+    READS_MAX = 4,  /* in one go, then others have their turn */
+    CHUNKS_MIN = 8, /* what is kept has at least so many pieces: the oldest goes, not all */
     USER_ID = 1000,
 };
 
@@ -22,6 +23,14 @@ static size_t share(const struct exec *exec)
     size_t size = limits->rings_bytes / n;
 
     return size < limits->ring_bytes_min ? limits->ring_bytes_min : size;
+}
+
+/* Bytes kept of a command that is not collected. */
+static size_t kept_max(const struct exec *exec)
+{
+    size_t max = share(exec), limit = exec->engine->limits->ring_bytes;
+
+    return max < limit ? max : limit;
 }
 
 int output_open(struct exec *exec, int ret_child_fds[WIRE_N_STREAMS])
@@ -42,6 +51,9 @@ int output_open(struct exec *exec, int ret_child_fds[WIRE_N_STREAMS])
             return errno;
         if (exec->collect)
             exec->out[s].ring.head_bytes = exec->max_output / 2;
+        exec->out[s].ring.join_max = kept_max(exec) / CHUNKS_MIN;
+        if (exec->out[s].ring.join_max > RING_CHUNK_MAX)
+            exec->out[s].ring.join_max = RING_CHUNK_MAX;
     }
     return 0;
 }
@@ -223,15 +235,13 @@ void output_close(struct exec *exec)
 void output_trim(struct exec *exec)
 {
     struct ring *out = &exec->out[WIRE_STDOUT].ring, *errs = &exec->out[WIRE_STDERR].ring;
-    size_t max = share(exec), held;
+    size_t max = kept_max(exec), held;
     uint64_t keep_seq = UINT64_MAX;
 
     if (exec->collect) {
         ring_keep_tail(out, exec->max_output - out->head_bytes);
         ring_keep_tail(errs, exec->max_output - errs->head_bytes);
     } else {
-        if (max > exec->engine->limits->ring_bytes)
-            max = exec->engine->limits->ring_bytes;
         for (const struct exec_reader *reader = exec->readers; reader; reader = reader->next) {
             if (reader->cursor < keep_seq)
                 keep_seq = reader->cursor;

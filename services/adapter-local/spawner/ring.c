@@ -63,14 +63,14 @@ static bool joined(struct ring *ring, struct ring_deque *deque, const void *data
     size_t room;
 
     if (!chunk || chunk->seq <= ring->shared_seq || chunk->start + chunk->size != ring->total ||
-        chunk->size + size > RING_CHUNK_MAX)
+        chunk->size + size > ring->join_max)
         return false;
     if (chunk->size + size > chunk->room) {
         struct ring_chunk *bigger;
 
         room = 2 * (chunk->size + size);
-        if (room > RING_CHUNK_MAX)
-            room = RING_CHUNK_MAX;
+        if (room > ring->join_max)
+            room = ring->join_max;
         bigger = realloc(chunk, sizeof *chunk + room);
         if (!bigger)
             return false;
@@ -128,7 +128,7 @@ void ring_skip(struct ring *ring, size_t size)
 
 void ring_shrink(struct ring *ring, size_t max, uint64_t keep_seq)
 {
-    while (ring->tail.n > 0 && ring_held(ring) > max && at(&ring->tail, 0)->seq < keep_seq)
+    while (ring->tail.n > 1 && ring_held(ring) > max && at(&ring->tail, 0)->seq < keep_seq)
         drop_oldest(&ring->tail);
 }
 

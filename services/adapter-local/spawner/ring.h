@@ -29,6 +29,7 @@ struct ring {
     uint64_t kept_end;   /* bytes before the end of the newest chunk */
     uint64_t head_bytes; /* the head takes bytes up to this one; 0: no head */
     uint64_t shared_seq; /* chunks up to this one were handed out: they do not grow any more */
+    size_t join_max;     /* writes are joined into chunks of this size; 0: never */
 };
 
 /* Bytes of memory in use. */
@@ -48,7 +49,7 @@ bool ring_append(struct ring *ring, const void *data, size_t size, uint64_t *nex
 void ring_skip(struct ring *ring, size_t size);
 
 /* Drop the oldest chunks of the tail until at most max bytes of memory are in use, but none
- * with a number of keep_seq or more. */
+ * with a number of keep_seq or more, and never the newest. */
 void ring_shrink(struct ring *ring, size_t max, uint64_t keep_seq);
 
 /* Drop the oldest chunks of the tail as long as size bytes remain in it. */

@@ -354,10 +354,8 @@ static enum berth_code on_signal(struct conn *conn, const uint8_t *payload, size
         code = check_awake(conn, err);
     if (code)
         return code;
-    code = find(conn, &signal.ref, &exec, err);
-    if (code)
-        return code;
-    existed = exec_signal(exec, signal.signal, signal.leader_only);
+    exec = engine_find(conn->server->engine, &signal.ref);
+    existed = exec && exec_signal(exec, signal.signal, signal.leader_only);
     answer(conn, wire_encode_signal_done(existed, &frame), frame);
     return BERTH_OK;
 }

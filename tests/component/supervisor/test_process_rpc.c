@@ -308,11 +308,14 @@ static struct rig_stream *exec_open(const char *exec_id, const char *shell, bool
 {
     struct rig_stream *stream = rig_stream_open(PROCESS("Exec"));
     ExecRequest req = BERTH__DATA__V1__EXEC_REQUEST__INIT;
+    Google__Protobuf__Duration timeout = GOOGLE__PROTOBUF__DURATION__INIT;
     Berth__Data__V1__Command command;
 
     init_command(&command, exec_id, shell);
     req.session = &rig_session;
     req.command = &command;
+    command.timeout = &timeout;
+    timeout.seconds = 600;
     req.detach = detach;
     req.keep_stdin_open = keep_stdin_open;
     rig_stream_send(stream, &req.base);
