@@ -1,5 +1,7 @@
 #!/usr/bin/python3
-"""t0100-mainjob - the main job that quickstart shows, on a suite of its own, twice."""
+"""t0100-mainjob - the main job that quickstart shows, on a suite of its own, twice.
+
+Sanitized, too."""
 import os
 import re
 import subprocess

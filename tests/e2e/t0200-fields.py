@@ -1,7 +1,9 @@
 #!/usr/bin/python3
 """t0200-fields - every field of every public RPC given every kind of bad value: refused as
 INVALID_ARGUMENT with the field's name, and nothing changed. The table is made from the descriptors
-and the rules in the proto comments (tests/lib/fields.py)."""
+and the rules in the proto comments (tests/lib/fields.py).
+
+Sanitized, too."""
 import os
 import sys
 

@@ -1,5 +1,7 @@
 #!/usr/bin/python3
-"""t0210-tenants - what one tenant may know of another: nothing. And what a session is over its life."""
+"""t0210-tenants - what one tenant may know of another: nothing. And what a session is over its life.
+
+Sanitized, too."""
 import os
 import sys
 

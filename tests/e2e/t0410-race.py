@@ -1,5 +1,7 @@
 #!/usr/bin/python3
-"""t0410-race - many resolves of one new session at once over two control planes: one sandbox."""
+"""t0410-race - many resolves of one new session at once over two control planes: one sandbox.
+
+Sanitized, too."""
 import collections
 import concurrent.futures
 import os

@@ -119,6 +119,12 @@ class TestSuite(base.Suite):
         with open(self.path("log", name + ".log"), errors="replace") as file:
             return file.read()
 
+    def check_growth(self, before, limit_kib):
+        """before: {process: rss_kib()}. Sanitizers keep freed memory: nothing is judged there."""
+        grown = {name: self.rss_kib(name) - kib for name, kib in before.items()}
+        if "asan" not in os.path.basename(self.facts["build"]) and max(grown.values()) > limit_kib:
+            raise AssertionError(f"grown by KiB: {grown}, at most {limit_kib}")
+
     def rss_kib(self, name):
         with open(f"/proc/{self.pid(name)}/status") as file:
             return next(int(line.split()[1]) for line in file if line.startswith("VmRSS:"))
