@@ -398,6 +398,7 @@ static enum berth_code delete_one(struct skills *skills, const char *tenant,
                                   const char *snapshot_id, struct berth_error *err)
 {
     char config_id[129], account[65];
+    struct berth_error why = {0};
     enum berth_code code =
         set_state(skills, tenant, snapshot_id, "deleted", config_id, account, err);
 
@@ -409,7 +410,12 @@ static enum berth_code delete_one(struct skills *skills, const char *tenant,
             (void)set_state(skills, tenant, snapshot_id, "active", config_id, account, NULL);
         return code;
     }
-    return set_state(skills, tenant, snapshot_id, NULL, config_id, account, err);
+    code = set_state(skills, tenant, snapshot_id, NULL, config_id, account, &why);
+    if (code == BERTH_NOT_FOUND) /* the janitor, or a repeat of this call, was faster */
+        return BERTH_OK;
+    if (code && err)
+        *err = why;
+    return code;
 }
 
 HANDLER(delete_snapshot)
