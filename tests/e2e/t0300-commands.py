@@ -181,7 +181,7 @@ def sendinput__repeated_piece__fed_once(suite):
 
 
 # Signal reaches the command; one that has ended or never was is an answer.
-def signal__running_ended_unknown__told_apart(suite):
+def signal__running_ended_unknown__existed_or_not(suite):
     api = suite.api
     events = api.exec(S, ["sleep", "60"], exec_id="sleeper", timeout=90).until_started()
     tap.check(api.signal(S, "sleeper", 15), "it existed")
