@@ -101,7 +101,9 @@ static enum berth_code look_at(struct skills *skills, BackendTarget *target,
         return write_if_same(skills, target->tenant_id, config_id, row, "abandoned", err);
     if (strcmp(row->state, "abandoned") == 0)
         return clean_abandoned(skills, target, config_id, row, err);
-    if (strcmp(row->state, "deleted") == 0 && row->snapshot_id[0])
+    /* Whoever began it may still be at it, and may be refused and take it back. */
+    if (strcmp(row->state, "deleted") == 0 && row->snapshot_id[0] &&
+        berth_now_ms() > row->not_after_ms)
         return carry_on_delete(skills, target, config_id, row, err);
     return BERTH_OK;
 }

@@ -4,6 +4,7 @@
 #include "berth/skills/v1/skills.pb-c.h"
 #include "common/fields/fields.h"
 #include "common/messages/messages.h"
+#include "common/time/time.h"
 #include "services/skills/ledger.h"
 #include "services/skills/skills.h"
 #include "services/skills/snapshot_make.h"
@@ -342,11 +343,13 @@ HANDLER(list_snapshots)
 
 /* -------------------------------------------------------------- DeleteSnapshot */
 
-/* One change of the row, as often as others write in between. state NULL: it goes. */
+/* One change of the row, as often as others write in between. state NULL: it goes.
+ * not_after_ms: until then a call of ours may be on its way, and the janitor keeps away; -1: as
+ * it is. */
 static enum berth_code set_state(struct skills *skills, const char *tenant,
                                  const char *snapshot_id, const char *state,
-                                 char ret_config[129], char ret_account[65],
-                                 struct berth_error *err)
+                                 int64_t not_after_ms, char ret_config[129],
+                                 char ret_account[65], struct berth_error *err)
 {
     for (int i = 0; i < SK_CAS_TRIES; i++) {
         struct berth_snapshot_row *row;
@@ -359,11 +362,13 @@ static enum berth_code set_state(struct skills *skills, const char *tenant,
         if (strcmp(ledger.config.image.snapshot_id, snapshot_id) == 0) {
             code = berth_fail(err, BERTH_REASON_CONFIG_IN_USE, "it is the image of config '%s'",
                               ledger.config_id);
-        } else if (state && strcmp(row->state, state) == 0) {
+        } else if (state && strcmp(row->state, state) == 0 && not_after_ms < 0) {
             applied = true;
         } else {
             if (state)
                 snprintf(row->state, sizeof row->state, "%s", state);
+            if (not_after_ms >= 0)
+                row->not_after_ms = not_after_ms;
             code = ledger_write(skills->redis, &ledger, row,
                                 state ? LEDGER_KEEP : LEDGER_REMOVE, &applied, err);
         }
@@ -400,17 +405,20 @@ static enum berth_code delete_one(struct skills *skills, const char *tenant,
     char config_id[129], account[65];
     struct berth_error why = {0};
     enum berth_code code =
-        set_state(skills, tenant, snapshot_id, "deleted", config_id, account, err);
+        set_state(skills, tenant, snapshot_id, "deleted", berth_now_ms() + SK_CALL_TIMEOUT_MS,
+                  config_id, account, err);
 
     if (code)
         return code;
     code = delete_at_backend(skills, tenant, config_id, account, snapshot_id, err);
     if (code) {
-        if (skills_is_refusal(code) && code != BERTH_UNAVAILABLE)
-            (void)set_state(skills, tenant, snapshot_id, "active", config_id, account, NULL);
+        bool refused = skills_is_refusal(code) && code != BERTH_UNAVAILABLE;
+
+        (void)set_state(skills, tenant, snapshot_id, refused ? "active" : "deleted",
+                        berth_now_ms(), config_id, account, NULL);
         return code;
     }
-    code = set_state(skills, tenant, snapshot_id, NULL, config_id, account, &why);
+    code = set_state(skills, tenant, snapshot_id, NULL, -1, config_id, account, &why);
     if (code == BERTH_NOT_FOUND) /* the janitor, or a repeat of this call, was faster */
         return BERTH_OK;
     if (code && err)
