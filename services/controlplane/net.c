@@ -137,7 +137,7 @@ bool cp_domain_covers(const char *outer, const char *inner)
         return true;
     if (strncmp(outer, "*.", 2) != 0)
         return false;
-    outer++; /* ".pypi.org" must be a true suffix */
+    outer++; /* ".example.org" must be a true suffix */
     outer_len = strlen(outer);
     inner_len = strlen(inner);
     return inner_len > outer_len && strcasecmp(inner + inner_len - outer_len, outer) == 0;

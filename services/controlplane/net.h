@@ -19,8 +19,8 @@ bool cp_net_overlaps(const struct cp_net *a, const struct cp_net *b);
 /* Any part of it private, loopback, link-local, shared or unspecified (RFC 6890). */
 bool cp_net_is_private(const struct cp_net *net);
 
-/* "pypi.org", "*.pypi.org": labels of 1..63 letters, digits and inner hyphens, 253 in all, the
- * last one not a number. */
+/* "example.org", "*.example.org": labels of 1..63 letters, digits and inner hyphens, 253 in
+ * all, the last one not a number. */
 bool cp_domain_valid(const char *text);
 /* Same name, or outer is a wildcard above inner. Letter case does not count. */
 bool cp_domain_covers(const char *outer, const char *inner);

@@ -171,7 +171,7 @@ START_TEST(check_network__enums_and_lists__refused_by_name)
     network.n_allow_out = 2;
     ck_assert_str_eq(blamed(cp_check_network("spec.network", &network, &err)),
                      "spec.network.allow_out[1]");
-    list[1] = (char *)"pypi.org";
+    list[1] = (char *)"example.org";
     ck_assert_str_eq(blamed(cp_check_network("spec.network", &network, &err)),
                      "spec.network.allow_out");
     ck_assert_str_eq(berth_reason_name(err.reason), "NETWORK_POLICY_INVALID");

@@ -34,7 +34,7 @@ static const struct {
     {"2001:db8::1/64", false},
     {" 192.0.2.1", false},
     {"192.0.2.1 ", false},
-    {"pypi.org", false},
+    {"example.org", false},
     {"192.0.2.0/24/8", false},
     {"::1::", false},
 };
@@ -110,14 +110,14 @@ static const struct {
     const char *text;
     bool good;
 } domains[] = {
-    {"pypi.org", true},
-    {"*.pypi.org", true},
+    {"example.org", true},
+    {"*.example.org", true},
     {"a", true},
     {"xn--bcher-kva.example", true},
-    {"PyPI.org", true},
+    {"Example.org", true},
     {"", false},
     {".", false},
-    {"pypi.org.", false},
+    {"example.org.", false},
     {"-a.org", false},
     {"a-.org", false},
     {"a..org", false},
@@ -163,14 +163,14 @@ END_TEST
 
 START_TEST(cp_domain_covers__wildcards__only_below)
 {
-    ck_assert(cp_domain_covers("pypi.org", "PYPI.org"));
-    ck_assert(cp_domain_covers("*.pypi.org", "files.pypi.org"));
-    ck_assert(cp_domain_covers("*.pypi.org", "*.files.pypi.org"));
-    ck_assert(cp_domain_covers("*.pypi.org", "*.pypi.org"));
-    ck_assert(!cp_domain_covers("*.pypi.org", "pypi.org"));
-    ck_assert(!cp_domain_covers("*.pypi.org", "evilpypi.org"));
-    ck_assert(!cp_domain_covers("pypi.org", "files.pypi.org"));
-    ck_assert(!cp_domain_covers("pypi.org", "*.pypi.org"));
+    ck_assert(cp_domain_covers("example.org", "EXAMPLE.org"));
+    ck_assert(cp_domain_covers("*.example.org", "files.example.org"));
+    ck_assert(cp_domain_covers("*.example.org", "*.files.example.org"));
+    ck_assert(cp_domain_covers("*.example.org", "*.example.org"));
+    ck_assert(!cp_domain_covers("*.example.org", "example.org"));
+    ck_assert(!cp_domain_covers("*.example.org", "evilexample.org"));
+    ck_assert(!cp_domain_covers("example.org", "files.example.org"));
+    ck_assert(!cp_domain_covers("example.org", "*.example.org"));
 }
 END_TEST
 

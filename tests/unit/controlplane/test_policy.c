@@ -85,8 +85,8 @@ END_TEST
 /* A config that was narrowed after a session was made narrows the session as well. */
 START_TEST(resolve__config_narrower_than_session__never_wider)
 {
-    char *allowed[] = {(char *)"pypi.org"},
-         *wanted[] = {(char *)"pypi.org", (char *)"evil.example"};
+    char *allowed[] = {(char *)"example.org"},
+         *wanted[] = {(char *)"example.org", (char *)"evil.example"};
     char *denied[] = {(char *)"192.0.2.0/24"};
     SandboxConfig config = BERTH__CONTROL__V1__SANDBOX_CONFIG__INIT;
     SessionSpec spec = BERTH__COMMON__V1__SESSION_SPEC__INIT;
@@ -111,7 +111,7 @@ START_TEST(resolve__config_narrower_than_session__never_wider)
     ck_assert_int_eq(policy.network->inbound, CLOSED);
     ck_assert_int_eq(policy.network->dns, DNS(CLOSED));
     ck_assert_uint_eq(policy.network->n_allow_out, 1);
-    ck_assert_str_eq(policy.network->allow_out[0], "pypi.org");
+    ck_assert_str_eq(policy.network->allow_out[0], "example.org");
     ck_assert_uint_eq(policy.network->n_deny_out, 1);
     cp_policy_deinit(&policy);
 }
@@ -121,7 +121,7 @@ END_TEST
  * from nothing. */
 START_TEST(resolve__allow_list__inherited_or_own)
 {
-    char *allowed[] = {(char *)"pypi.org"};
+    char *allowed[] = {(char *)"example.org"};
     SandboxConfig config = BERTH__CONTROL__V1__SANDBOX_CONFIG__INIT;
     SessionSpec spec = BERTH__COMMON__V1__SESSION_SPEC__INIT;
     NetworkPolicy base = BERTH__COMMON__V1__NETWORK_POLICY__INIT;
@@ -161,11 +161,11 @@ static const struct {
     {0, 0, DNS(CLOSED), NULL, NULL, 0, 0, DNS(POLICY), NULL, false},
     {CLOSED, 0, 0, "192.0.2.0/24", NULL, 0, 0, 0, "192.0.2.7", true},
     {CLOSED, 0, 0, "192.0.2.0/24", NULL, 0, 0, 0, "192.0.0.0/16", false},
-    {CLOSED, 0, 0, "*.pypi.org", NULL, 0, 0, 0, "files.pypi.org", true},
-    {CLOSED, 0, 0, "*.pypi.org", NULL, 0, 0, 0, "evil.example", false},
+    {CLOSED, 0, 0, "*.example.org", NULL, 0, 0, 0, "files.example.org", true},
+    {CLOSED, 0, 0, "*.example.org", NULL, 0, 0, 0, "evil.example", false},
     {0, 0, 0, NULL, "192.0.2.0/24", CLOSED, 0, 0, "192.0.2.7", false}, /* would undo a deny */
     {0, 0, 0, NULL, "192.0.2.0/24", CLOSED, 0, 0, "198.51.100.7", true},
-    {0, 0, 0, NULL, "192.0.2.0/24", CLOSED, 0, 0, "pypi.org", false}, /* may resolve to it */
+    {0, 0, 0, NULL, "192.0.2.0/24", CLOSED, 0, 0, "example.org", false}, /* may resolve to it */
     {0, 0, 0, "192.0.2.7", "192.0.2.0/24", CLOSED, 0, 0, "192.0.2.7", true},
 };
 
@@ -201,7 +201,7 @@ END_TEST
 /* What is asked for and cannot be done is named. */
 START_TEST(check_capable__missing__named)
 {
-    char *domain[] = {(char *)"pypi.org"}, *net[] = {(char *)"192.0.2.0/24"};
+    char *domain[] = {(char *)"example.org"}, *net[] = {(char *)"192.0.2.0/24"};
     Capabilities caps = BERTH__COMMON__V1__CAPABILITIES__INIT;
     NetworkPolicy network = BERTH__COMMON__V1__NETWORK_POLICY__INIT;
     TimeoutPolicy timeouts = BERTH__COMMON__V1__TIMEOUT_POLICY__INIT;
