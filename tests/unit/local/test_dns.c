@@ -284,8 +284,8 @@ START_TEST(dns__flood__bounded)
             break;
         else
             ck_assert_int_lt(i, 4);
-    /* Each of those kept may be asked twice, and a slow machine lets some of them end meanwhile;
-     * without a bound all thousand would be asked. */
+    /* Each of those kept may be asked twice, and a slow machine lets some of them end
+     * meanwhile; without a bound all thousand would be asked. */
     ck_assert_int_le(atomic_load(&r.n_asked), DNS_QUERIES_MAX * 4);
     close(fd);
     stop();
