@@ -40,7 +40,7 @@ size_t berth_buf_size(const struct berth_buf *buf);
 /* Contiguous view, borrowed until the last unref. (May have to copy once.) */
 const uint8_t *berth_buf_data(struct berth_buf *buf);
 
-/* The guarded decoder: depth, record count, memory budget (16 x size + 64 KiB), UTF-8 and
+/* The guarded decoder: depth, record count, memory budget (16 x size + 256 KiB), UTF-8 and
  * embedded NUL are checked before and while protobuf-c unpacks. *ret is freed with
  * protobuf_c_message_free_unpacked(m, NULL). Unknown enum numbers and missing messages are the
  * caller's to check (common/fields).
