@@ -263,7 +263,7 @@ class Suite:
         pid = self.pid(name)
         if not pid:
             return
-        began = start_time(pid)
+        began = start_time(pid)  # None: it ended just now, by an earlier signal
         try:
             os.kill(pid, how)
             wait_for(lambda: self.gone(name, pid, began), STOP_TIMEOUT, f"{name} ends")
@@ -276,7 +276,7 @@ class Suite:
                 raise SuiteError(f"{name} did not end within {STOP_TIMEOUT} s of its signal") from None
 
     def gone(self, name, pid, began):
-        over = start_time(pid) != began
+        over = began is None or start_time(pid) != began
         child = self.children.get(name)
         if over and child and child.pid == pid:
             child.wait()  # it is a zombie by now, if anything
