@@ -11,6 +11,8 @@ As a program: suite.py ACTION --state DIR [--build DIR]; quickstart calls it. As
     <state>/local/       the store of adapter-local
 """
 import argparse
+import glob
+import hashlib
 import json
 import os
 import secrets
@@ -180,13 +182,30 @@ class Suite:
         """The pid, if the process that we started still runs."""
         try:
             with open(self.path("run", name + ".pid")) as file:
-                pid, began = file.read().split()
+                pid, began = file.read().split()[:2]
         except (OSError, ValueError):
             return None
         child = self.children.get(name)
         if child and child.pid == int(pid):
             child.poll()
         return int(pid) if start_time(pid) == began else None
+
+    def recipe(self, name):
+        """What a process is started from, as it is now: its words, and the files that it runs."""
+        facts = [" ".join(self.command(name))]
+        if name != "redis":
+            folder = os.path.dirname(self.binary(name))
+            for path in sorted(glob.glob(folder + "/berth-*") + glob.glob(folder + "/*/berth-*")):
+                about = os.stat(path)
+                facts.append(f"{path} {about.st_ino} {about.st_mtime_ns}")
+        return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
+
+    def outdated(self, name):
+        """It runs, and was started from an older build or with other settings."""
+        if not self.pid(name):
+            return False
+        with open(self.path("run", name + ".pid")) as file:
+            return file.read().split()[2:] != [self.recipe(name)]
 
     def spawn(self, name, command=None):
         if self.pid(name):
@@ -205,7 +224,7 @@ class Suite:
                                      start_new_session=True, cwd="/", env=self.environment(name))
         self.children[name] = child
         with open(self.path("run", name + ".pid"), "w") as file:
-            file.write(f"{child.pid} {start_time(child.pid) or 0}\n")
+            file.write(f"{child.pid} {start_time(child.pid) or 0} {self.recipe(name)}\n")
 
     def environment(self, name):
         """No BERTH_ settings of the caller's shell leak in."""
@@ -250,12 +269,15 @@ class Suite:
             wait_for(lambda name=name: self.alive(name) and self.ready(name), START_TIMEOUT, f"{name} is ready")
 
     def start(self, *names):
-        """Starts what is not running (all, or the processes named) and waits until it is ready."""
+        """Starts what is not running (all, or the processes named) and waits until it is ready. What
+        runs an older build or with other settings is restarted; sandboxes outlive that."""
         self.prepare()
         if not names:
             self.start_redis()
             self.init_store()
         for name in names or self.names:
+            if self.outdated(name):
+                self.end(name, signal.SIGTERM)
             self.spawn(name)
         self.wait_ready(*names)
 

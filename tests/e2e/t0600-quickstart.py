@@ -46,6 +46,16 @@ def quickstart__second_run__seconds_and_same_processes(state):
     tap.equal({name: suite.pid(name) for name in suite.names}, before)
 
 
+# A binary that was built again is the one that runs after the next quickstart; the others stay.
+def quickstart__binary_built_again__that_service_restarted(state):
+    suite = base.Suite(state)
+    before = {name: suite.pid(name) for name in suite.names}
+    os.utime(suite.binary("dataplane"))
+    tap.equal(quickstart(state, "--no-demo").returncode, 0)
+    after = {name: suite.pid(name) for name in suite.names}
+    tap.equal([name for name in suite.names if before[name] != after[name]], ["dataplane"])
+
+
 # --status tells what runs, and after --stop nothing does.
 def quickstart__status_and_stop__told_and_nothing_left(state):
     tap.equal(quickstart(state, "--status").returncode, 0)
