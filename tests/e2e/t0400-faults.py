@@ -4,6 +4,7 @@ go on, and all is well again without a restart of anybody else.
 
 Sanitized, too."""
 import contextlib
+import ctypes
 import os
 import signal
 import sys
@@ -203,6 +204,39 @@ def sandbox_killed__next_command__runs_in_a_new_one(suite):
     tap.equal(recovers(api.run, "dies", "echo new", text=True).stdout_text, "new\n")
     tap.check(api.resolve("dies", config="local").session.sandbox.sandbox_id != box, "the dead one is still handed out")
     wait_for(lambda: box not in sandboxes(suite), 10, "the dead one's folder goes")
+
+
+def zombies():
+    """{pid: name} of children of ours that nobody has waited for."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
+            name, rest = file.read().split("(", 1)[1].rsplit(")", 1)
+            if rest.split()[0] == "Z" and rest.split()[1] == str(os.getpid()):
+                found[int(pid)] = name
+    return found
+
+
+# After a restart of the adapter its sandboxes are orphans. Whoever inherits them may be slow to reap, or
+# never do it (a container without an init): a deleted sandbox reaps its own commands, and ends all the same.
+def delete__heir_reaps_nothing__only_the_supervisor_is_left_to_it(suite):
+    api, libc = suite.api, ctypes.CDLL(None, use_errno=True)
+    tap.equal(libc.prctl(36, 1, 0, 0, 0), 0, "PR_SET_CHILD_SUBREAPER")
+    try:
+        api.resolve("orphan", config="local")
+        for n in range(3):
+            api.exec("orphan", "sleep 300 & sleep 300", exec_id=f"orphan-{n}", timeout=300, detach=True).until(lambda e: e.started)
+        with killed(suite, "adapter-local"):
+            pass
+        recovers(api.run, "orphan", "true")
+        before = zombies()
+        api.delete("orphan")
+        tap.equal([name for pid, name in zombies().items() if pid not in before], ["berth-local-sup"])
+    finally:
+        libc.prctl(36, 0, 0, 0, 0)
+        for pid, name in zombies().items():
+            if name == "berth-local-sup":
+                os.waitpid(pid, 0)
 
 
 # SIGTERM drains: a command in flight gets its answer, and every process exits 0 soon.

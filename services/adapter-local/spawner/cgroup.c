@@ -12,6 +12,7 @@
 #include "services/adapter-local/spawner/io.h"
 
 enum {
+    REAP_MS = 1000,    /* for a supervisor to reap its sandbox */
     WAIT_MIN_US = 100, /* between two looks at an event */
     WAIT_MAX_US = 50000,
     PATH_SIZE = 512,
@@ -435,6 +436,16 @@ enum berth_code cgroup_destroy(const struct cgroup *group, int64_t deadline_ms,
     enum berth_code code = BERTH_OK;
 
     unified_path(group, "", own);
+    /* First what is in the box: the supervisor reaps it and ends by itself. Dead together, they
+     * would be zombies of pid 1, and the sandbox's init cannot end before the last is reaped.
+     */
+    snprintf(path, sizeof path, "%s/box/cgroup.kill", own);
+    if (io_write(AT_FDCWD, path, "1") == 0) {
+        int64_t soon_ms = berth_tick_ms() + REAP_MS;
+
+        (void)!wait_event(own, "populated", 0, soon_ms < deadline_ms ? soon_ms : deadline_ms,
+                          NULL);
+    }
     snprintf(path, sizeof path, "%s/cgroup.kill", own);
     if (io_write(AT_FDCWD, path, "1") == 0) {
         code = wait_event(own, "populated", 0, deadline_ms, err);
