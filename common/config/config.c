@@ -89,6 +89,16 @@ static enum berth_code take_file(const struct berth_config_key *keys, size_t n_k
     return BERTH_OK;
 }
 
+/* Anybody who is us may read /proc/PID/environ, and children would inherit it: the bytes that
+ * the process was started with are overwritten, and the variable is gone. */
+static void forget(const char *name)
+{
+    char *value = getenv(name);
+
+    explicit_bzero(value, strlen(value));
+    unsetenv(name);
+}
+
 static enum berth_code take_environment(const struct berth_config_key *keys, size_t n_keys,
                                         struct setting *settings, struct berth_error *err)
 {
@@ -105,6 +115,8 @@ static enum berth_code take_environment(const struct berth_config_key *keys, siz
         value = getenv(name);
         if (value)
             code = put(&settings[i], value, "the environment", err);
+        if (value && keys[i].type == BERTH_CONFIG_SECRET)
+            forget(name);
     }
     return code;
 }

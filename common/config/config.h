@@ -27,9 +27,10 @@ struct berth_config_key {
 };
 
 /* Defaults, then the JSON file (json_path NULL: none; unknown keys refused), then the
- * environment, then overrides ("name=value", n of them). Strings in out are owned by out; free
- * with berth_config_deinit(). Nothing is left behind in out on failure. Errors: FIELD_INVALID
- * naming the key and where its value came from, never the value. */
+ * environment (where a secret is wiped as soon as it was read), then overrides ("name=value", n
+ * of them). Strings in out are owned by out; free with berth_config_deinit(). Nothing is left
+ * behind in out on failure. Errors: FIELD_INVALID naming the key and where its value came from,
+ * never the value. */
 BERTH_MUST_CHECK enum berth_code berth_config_load(const struct berth_config_key *keys,
                                                    size_t n_keys, const char *json_path,
                                                    const char *const *overrides,

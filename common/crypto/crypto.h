@@ -1,19 +1,48 @@
 /* crypto.h - AES-256-GCM under named keys, and SHA-256, by OpenSSL. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "common/errors/errors.h"
 
-/* The suite key(s): a file of lines "<key-id> <64 hex digits>"; the first one seals, all open.
- * key-id: 1..16 of [a-z0-9-], at most 16 keys. The file must belong to us or root and must not
- * be readable by others (mode 0600 or 0400). Errors: FIELD_INVALID. */
+enum { BERTH_KEYS_MAX = 16, BERTH_KEY_ID_SIZE = 17 };
+
+/* The suite key(s): "<key-id> <64 hex digits>", one per line (a comma ends a line, too); the
+ * first one seals, all open. key-id: 1..16 of [a-z0-9-], at most 16 keys. Thread-safe. */
 struct berth_keyring;
-BERTH_MUST_CHECK enum berth_code
-berth_keyring_load(const char *path, struct berth_keyring **ret, struct berth_error *err);
+
+/* Where they are. Exactly one member is not empty; borrowed. */
+struct berth_key_source {
+    const char *file;    /* a path; the file must belong to us or root, and be readable by
+                            nobody else (mode 0600 or 0400) */
+    const char *text;    /* the keys themselves, from the environment */
+    const char *command; /* absolute path of a program and its arguments, separated by spaces,
+                            no shell: what it prints within 10 s, at most 4 KiB. It gets our
+                            environment without BERTH_* */
+};
+/* Errors: FIELD_INVALID; never a byte of a key in its text. */
+BERTH_MUST_CHECK enum berth_code berth_keyring_load(const struct berth_key_source *source,
+                                                    struct berth_keyring **ret,
+                                                    struct berth_error *err);
+/* The same form from memory; name is for errors. Errors: FIELD_INVALID. */
+BERTH_MUST_CHECK enum berth_code berth_keyring_parse(const char *name, const char *text,
+                                                     size_t size, struct berth_keyring **ret,
+                                                     struct berth_error *err);
 struct berth_keyring *berth_keyring_free(struct berth_keyring *keyring); /* wipes */
 BERTH_DEFINE_AUTO(struct berth_keyring *, berth_keyring_free)
+
+/* Rotation: from now on keyring holds what from holds; from is freed. What is being sealed or
+ * opened meanwhile goes on under what was there. */
+void berth_keyring_adopt(struct berth_keyring *keyring, struct berth_keyring *from);
+/* The same keys in the same order. */
+bool berth_keyring_equal(const struct berth_keyring *a, const struct berth_keyring *b);
+
+/* Ids in order, the one that seals first; returns how many. */
+size_t berth_keyring_ids(const struct berth_keyring *keyring,
+                         char ret[BERTH_KEYS_MAX][BERTH_KEY_ID_SIZE]);
+bool berth_keyring_has(const struct berth_keyring *keyring, const char *id);
 
 /* Sealed form: version byte 1, key-id length, key-id, 12-byte nonce, ciphertext, 16-byte tag.
  * associated data is authenticated, not stored; so is all before the nonce. *ret is owned.
@@ -30,6 +59,15 @@ BERTH_MUST_CHECK enum berth_code berth_open_sealed(const struct berth_keyring *k
                                                    const void *associated,
                                                    size_t associated_size, uint8_t **ret,
                                                    size_t *ret_size, struct berth_error *err);
+/* The id of the key that it says it is sealed under. False: not in a form known here. */
+bool berth_sealed_key_id(const void *sealed, size_t sealed_size, char ret[BERTH_KEY_ID_SIZE]);
+
+/* HMAC-SHA-256 under a key derived from the key `id` for one purpose: nothing is learned from
+ * it without the key, and one purpose's value is worth nothing for another's. id "": the key
+ * that seals. False: there is no such key. */
+bool berth_keyring_mac(const struct berth_keyring *keyring, const char *id, const char *purpose,
+                       const void *data, size_t size, uint8_t ret[32]);
+
 void berth_wipe(void *data, size_t size);
 
 /* Streaming SHA-256. */

@@ -44,12 +44,13 @@ static void *run(void *arg)
 {
     struct svc_readiness *readiness = arg;
     bool was_known = false, was_ready = false;
+    enum berth_reason reason = BERTH_REASON_NONE;
 
     do {
         struct berth_error err = {0};
         bool ready = readiness->service->ready(readiness->state, &err) == BERTH_OK;
 
-        if (was_known && ready == was_ready)
+        if (was_known && ready == was_ready && (ready || err.reason == reason))
             continue;
         set_all(readiness, ready);
         if (ready)
@@ -59,6 +60,7 @@ static void *run(void *arg)
                        berth_reason_name(err.reason), "error", err.text);
         was_known = true;
         was_ready = ready;
+        reason = err.reason;
     } while (wait_period(readiness));
     return NULL;
 }

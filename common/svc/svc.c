@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -40,12 +41,26 @@ static void raise_file_limit(void)
     }
 }
 
+/* No core of us is ever written, and nobody but root looks into our memory or environment.
+ * Children that we exec have their own say again; the limit's hard end stays for them. */
+static void forbid_cores(void)
+{
+    struct rlimit cores;
+
+    prctl(PR_SET_DUMPABLE, 0);
+    if (getrlimit(RLIMIT_CORE, &cores) == 0) {
+        cores.rlim_cur = 0;
+        setrlimit(RLIMIT_CORE, &cores); /* not dumpable: none is written all the same */
+    }
+}
+
 /* Before the first thread: all inherit it, and only main() takes the signals. */
 static void block_signals(sigset_t *ret_set)
 {
     sigemptyset(ret_set);
     sigaddset(ret_set, SIGTERM);
     sigaddset(ret_set, SIGINT);
+    sigaddset(ret_set, SIGHUP);
     sigprocmask(SIG_BLOCK, ret_set, NULL);
     signal(SIGPIPE, SIG_IGN);
 }
@@ -186,12 +201,26 @@ static void stop(struct process *process, int64_t drain_ms)
     runtime->loop = berth_loop_free(runtime->loop);
 }
 
-static int wait_for_signal(const sigset_t *set)
+static void reload(struct process *process)
+{
+    struct berth_error err = {0};
+
+    if (!process->service->reload)
+        berth_info("nothing to read again", "signal", "SIGHUP");
+    else if (process->service->reload(process->state, &err))
+        berth_log_error("not read again, going on with what was read before", "reason",
+                        berth_reason_name(err.reason), "error", err.text);
+    else
+        berth_info("read again", "signal", "SIGHUP");
+}
+
+static int wait_for_signal(struct process *process, const sigset_t *set)
 {
     int number = 0;
 
-    while (sigwait(set, &number) != 0)
-        ;
+    while (sigwait(set, &number) != 0 || number == SIGHUP)
+        if (number == SIGHUP)
+            reload(process);
     /* A second signal ends the process at once. */
     signal(SIGTERM, SIG_DFL);
     signal(SIGINT, SIG_DFL);
@@ -209,6 +238,7 @@ static int serve(const struct svc_setup *setup)
 
     berth_log_setup(setup->service->name, settings->level);
     raise_file_limit();
+    forbid_cores();
     block_signals(&signals);
     if (settings->insecure_dev)
         berth_warn("insecure_dev is on: every caller counts as a service of the suite");
@@ -219,7 +249,7 @@ static int serve(const struct svc_setup *setup)
         status = EXIT_FAILURE;
         stop(&process, 0);
     } else {
-        number = wait_for_signal(&signals);
+        number = wait_for_signal(&process, &signals);
         berth_info("draining", "signal", number == SIGTERM ? "SIGTERM" : "SIGINT", "drain_ms",
                    BERTH_I64(settings->drain));
         stop(&process, settings->drain);

@@ -45,6 +45,9 @@ struct berth_service {
     /* Optional. More lines of Prometheus text, appended to what svc itself gives; owned string.
      * Called on the thread of the metrics. */
     char *(*metrics)(void *service);
+    /* Optional. SIGHUP: read again what may change while running. A failure is logged, and
+     * changes nothing. On the main thread; a SIGTERM waits for its end. */
+    enum berth_code (*reload)(void *service, struct berth_error *err);
     /* All calls have ended. */
     void (*stop)(void *service);
     /* Optional. What --init does instead of serving: prepare an empty store for the deployment.

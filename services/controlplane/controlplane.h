@@ -36,7 +36,8 @@ struct cp {
     int64_t verify_interval_ms; /* of configs that name none */
     int64_t resolve_timeout_ms; /* of a resolve without a deadline */
     struct berth_redis *redis;
-    struct berth_keyring *keyring;
+    struct berth_keyring *keyring; /* changes while in use: keys.h */
+    struct cp_keys *keys;
     struct berth_channel *binding;
     struct cp_adapter adapters[CP_BACKENDS_MAX];
     size_t n_adapters;

@@ -6,7 +6,8 @@
  * Files:     *_rpc.c decode, check, act, encode, one per service; checks.c, config_check.c,
  *            policy.c, plan.c and net.c hold every rule, pure; resolve.c is the way from a
  * session to its sandbox, holder*.c the work under its lock; config*.c the records; cache.c,
- *            bulkhead.c, locks.c, verified.c what all of them lean on.
+ *            bulkhead.c, locks.c, verified.c what all of them lean on; keys.c and census.c
+ *            the suite's keys and what is sealed under them.
  */
 #include <stdio.h>
 
@@ -15,11 +16,12 @@
 #include "common/records/deployment.h"
 #include "services/controlplane/config_ops.h"
 #include "services/controlplane/controlplane.h"
+#include "services/controlplane/keys.h"
 
 struct settings {
     char *redis, *redis_user, *redis_password;
     int64_t redis_connections, redis_timeout, redis_replicas;
-    char *key_file;
+    char *key_file, *key_command, *suite_key;
     char *binding;
     char *adapter_local, *adapter_docker, *adapter_e2b, *adapter_cube;
     int64_t verify_interval, resolve_timeout;
@@ -39,7 +41,16 @@ static const struct berth_config_key keys[] = {
     KEY(redis_timeout, MS, "800ms", "of one command to Redis"),
     KEY(redis_replicas, INT, "0", "replicas that must have a record before it is answered"),
     KEY(key_file, STR, "/etc/berth/suite.key",
-        "the suite key: seals credentials and endpoints"),
+        "the suite's keys, a line \"<id> <64 hex digits>\" each: the first seals credentials "
+        "and "
+        "endpoints, all open; mode 0600; read again when it changes"),
+    KEY(key_command, STR, "",
+        "in place of key_file: absolute path of a program, and arguments, that prints them "
+        "within 10s; asked again at SIGHUP"),
+    KEY(suite_key, SECRET, "",
+        "in place of key_file: the keys themselves, commas between, for BERTH_SUITE_KEY in the "
+        "environment, where they are wiped once read. Who starts us sees them all the same: "
+        "a file or a command is better"),
     KEY(binding, STR, "", "target of binding; empty: its socket in run_dir"),
     KEY(adapter_local, STR, "", "target of the adapter of backend local; empty: its socket"),
     KEY(adapter_docker, STR, "", "of backend docker"),
@@ -70,6 +81,7 @@ static void cp_free(struct cp *cp)
     if (!cp)
         return;
     /* Jobs first: they use everything else, and reads of the cache make jobs. */
+    cp->keys = cp_keys_free(cp->keys);
     cp_cache_quiet(cp->cache);
     cp->bulkhead = cp_bulkhead_free(cp->bulkhead);
     cp->cache = cp_cache_free(cp->cache);
@@ -154,7 +166,8 @@ static enum berth_code make_parts(struct cp *cp, const struct settings *c,
     return code;
 }
 
-/* Another's store stops the start; one that is away does not. */
+/* Another's store stops the start, and so does a key that is missing; a store that is away does
+ * not. */
 static enum berth_code check_store(struct cp *cp, struct berth_error *err)
 {
     struct berth_error why = {0};
@@ -166,6 +179,13 @@ static enum berth_code check_store(struct cp *cp, struct berth_error *err)
         return code;
     }
     atomic_store(&cp->store_checked, code == BERTH_OK);
+    if (!code)
+        code = cp_keys_check(cp->keys, &why);
+    if (code == BERTH_INVALID_ARGUMENT) {
+        if (err)
+            *err = why;
+        return code;
+    }
     if (code)
         berth_warn("the store cannot be reached, serving all the same and trying again",
                    "error", why.text);
@@ -176,6 +196,8 @@ static enum berth_code start(const void *config, const struct berth_runtime *run
                              void **ret_service, struct berth_error *err)
 {
     const struct settings *c = config;
+    const struct berth_key_source source = {
+        .file = c->key_file, .text = c->suite_key, .command = c->key_command};
     BERTH_AUTO(cp_free) struct cp *cp = calloc(1, sizeof *cp);
     char id[9];
     enum berth_code code;
@@ -194,13 +216,15 @@ static enum berth_code start(const void *config, const struct berth_runtime *run
              berth_id_hex(id, 4));
     code = open_redis(c, &cp->redis, err);
     if (!code)
-        code = berth_keyring_load(c->key_file, &cp->keyring, err);
+        code = cp_keys_new(cp, &source, &cp->keys, err);
     if (!code)
         code = open_peers(cp, c, err);
     if (!code)
         code = make_parts(cp, c, err);
     if (!code)
         code = check_store(cp, err);
+    if (!code)
+        code = cp_keys_run(cp->keys, err);
     if (code)
         return code;
     *ret_service = BERTH_STEAL(cp);
@@ -224,6 +248,8 @@ static enum berth_code ready(void *service, struct berth_error *err)
 
     if (!code)
         code = berth_epoch_check(cp->redis, err);
+    if (!code)
+        code = cp_keys_check(cp->keys, err);
     if (!code && !berth_channel_ready(cp->binding, 500))
         code = berth_fail(err, BERTH_REASON_PEER_UNAVAILABLE, "binding cannot be reached");
     return code;
@@ -232,6 +258,7 @@ static enum berth_code ready(void *service, struct berth_error *err)
 static char *metrics(void *service)
 {
     struct cp *cp = service;
+    BERTH_AUTO(free) char *of_keys = cp_keys_metrics(cp->keys);
     unsigned running, queued;
     char *text = NULL;
 
@@ -240,10 +267,17 @@ static char *metrics(void *service)
                  "# HELP berth_backend_calls Work for backends: running and waiting.\n"
                  "# TYPE berth_backend_calls gauge\n"
                  "berth_backend_calls{state=\"running\"} %u\n"
-                 "berth_backend_calls{state=\"waiting\"} %u\n",
-                 running, queued) < 0)
+                 "berth_backend_calls{state=\"waiting\"} %u\n%s",
+                 running, queued, of_keys ? of_keys : "") < 0)
         return NULL;
     return text;
+}
+
+static enum berth_code reload(void *service, struct berth_error *err)
+{
+    struct cp *cp = service;
+
+    return cp_keys_reload(cp->keys, err);
 }
 
 /* --init: a deployment's first start. */
@@ -299,6 +333,7 @@ int main(int argc, char **argv)
         .start = start,
         .ready = ready,
         .metrics = metrics,
+        .reload = reload,
         .stop = stop,
         .init = init,
     };

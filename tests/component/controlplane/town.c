@@ -15,6 +15,8 @@
 
 extern char **environ;
 
+enum { METRICS_MAX = 1 << 18 };
+
 #define TYPE(package, name) (&berth__##package##__v1__##name##__descriptor)
 
 /* ----------------------------------------------------------------- processes */
@@ -55,7 +57,10 @@ static void describe(struct process *process, const struct town *town, const cha
     add(process, "%s/services/%s/berth-%s", build ? build : "build", name, name);
     add(process, "--run_dir=%s", process->run_dir);
     add(process, "--deployment=test");
-    add(process, "--metrics_listen=");
+    if (process->metrics_port)
+        add(process, "--metrics_listen=127.0.0.1:%d", process->metrics_port);
+    else
+        add(process, "--metrics_listen=");
     add(process, "--redis=%s", town->redis.url);
 }
 
@@ -82,6 +87,48 @@ void process_start(struct process *process)
                   "cannot start %s", process->args[0]);
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attr);
+}
+
+char *process_log(const struct process *process)
+{
+    char path[160], *text = NULL;
+    size_t size = 0;
+    FILE *file, *copy = open_memstream(&text, &size);
+    int byte;
+
+    snprintf(path, sizeof path, "%s/%s.log", process->run_dir, process->name);
+    file = fopen(path, "r");
+    ck_assert(file && copy);
+    while ((byte = fgetc(file)) != EOF)
+        fputc(byte, copy);
+    fclose(file);
+    fclose(copy);
+    return text;
+}
+
+char *process_metrics(const struct process *process)
+{
+    static const char ask[] = "GET /metrics HTTP/1.0\r\n\r\n";
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)process->metrics_port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    char *text = calloc(1, METRICS_MAX);
+    size_t size = 0;
+    ssize_t n = 0;
+
+    ck_assert_ptr_nonnull(text);
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0 &&
+        write(fd, ask, sizeof ask - 1) == sizeof ask - 1)
+        while (size < METRICS_MAX - 1 &&
+               (n = read(fd, text + size, METRICS_MAX - 1 - size)) > 0)
+            size += (size_t)n;
+    close(fd);
+    if (size == 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
 }
 
 static void print_log(const struct process *process)
@@ -407,6 +454,7 @@ static void start_planes(struct town *town, const struct town_options *options)
         int port = free_port();
 
         snprintf(run_dir, sizeof run_dir, "cp%u", i);
+        plane->metrics_port = options->metrics ? free_port() : 0;
         describe(plane, town, "controlplane", run_dir);
         add(plane, "--listen=127.0.0.1:%d", port);
         add(plane, "--key_file=%s/suite.key", town->dir);

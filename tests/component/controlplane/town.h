@@ -32,6 +32,7 @@ struct process {
     const char *args[24];
     char texts[24][160];
     size_t n_args;
+    int metrics_port; /* 0: none */
 };
 
 struct town {
@@ -53,6 +54,7 @@ struct town_options {
     const char *verify;     /* verify_interval; NULL: 30s */
     bool not_keyed;
     bool no_config; /* tenants only */
+    bool metrics;   /* for town_metrics() */
 };
 
 void town_open(struct town *town, const struct town_options *options);
@@ -98,6 +100,11 @@ struct beside {
 void beside_start(struct beside *call, struct town *town, unsigned plane, const char *verb,
                   const char *session);
 enum berth_reason beside_join(struct beside *call);
+
+/* What the process says at /metrics; owned. NULL: it does not answer. */
+char *process_metrics(const struct process *process);
+/* What it has logged so far; owned. */
+char *process_log(const struct process *process);
 
 /* A field of a hash in Redis; static text, "" when absent. */
 const char *town_field(struct town *town, const char *key, const char *field);

@@ -78,6 +78,26 @@ START_TEST(berth_config_load__no_source__defaults)
 }
 END_TEST
 
+/* A secret of the environment is read once: its bytes are overwritten where they stood, which
+ * is what /proc/PID/environ shows, and the variable is gone. Other settings stay. */
+START_TEST(berth_config_load__secret_in_environment__wiped)
+{
+    char variable[] = "BERTH_SECRET=planted";
+    struct settings s = {0};
+
+    ck_assert_int_eq(putenv(variable), 0); /* no copy is made of it */
+    setenv("BERTH_NUMBER", "3", 1);
+    ck_assert_int_eq(load(NULL, NULL, &s, NULL), BERTH_OK);
+    ck_assert_str_eq(s.secret, "planted");
+    ck_assert_int_eq(s.number, 3);
+    ck_assert_ptr_null(getenv("BERTH_SECRET"));
+    ck_assert_ptr_nonnull(getenv("BERTH_NUMBER"));
+    ck_assert_mem_eq(variable, "BERTH_SECRET=\0\0\0\0\0\0\0", sizeof variable - 1);
+    drop(&s);
+    unsetenv("BERTH_NUMBER");
+}
+END_TEST
+
 /* Default, file, environment, command line: the later wins, each by itself. */
 START_TEST(berth_config_load__all_sources__later_wins)
 {
@@ -345,6 +365,7 @@ int main(void)
     TCase *tcase = tcase_create("config");
 
     tcase_add_test(tcase, berth_config_load__no_source__defaults);
+    tcase_add_test(tcase, berth_config_load__secret_in_environment__wiped);
     tcase_add_test(tcase, berth_config_load__all_sources__later_wins);
     tcase_add_loop_test(tcase, berth_config_load__values, 0, (int)BERTH_COUNT(value_rows));
     tcase_add_loop_test(tcase, berth_config_load__bad_file__refused, 0,

@@ -23,13 +23,21 @@ static void put_file(const char *text, mode_t mode)
     close(fd);
 }
 
+static enum berth_code load(const char *file, struct berth_keyring **ret,
+                            struct berth_error *err)
+{
+    const struct berth_key_source source = {.file = file};
+
+    return berth_keyring_load(&source, ret, err);
+}
+
 static struct berth_keyring *ring(const char *text)
 {
     struct berth_keyring *keyring = NULL;
     struct berth_error err = {0};
 
     put_file(text, 0600);
-    ck_assert_msg(berth_keyring_load(path, &keyring, &err) == BERTH_OK, "%s", err.text);
+    ck_assert_msg(load(path, &keyring, &err) == BERTH_OK, "%s", err.text);
     unlink(path);
     return keyring;
 }
@@ -61,6 +69,9 @@ static const struct {
     {"a " HEX_A "\na " HEX_B "\n", 0600, "line 2: this key id stands there twice"},
     {"# comment\na " HEX_A "\n", 0600, "line 1"},
     {"a " HEX_A "\r\n", 0600, "line 1"},
+    {"a " HEX_A ",b " HEX_B, 0600, NULL},
+    {"a " HEX_A ",a " HEX_B, 0600, "line 2: this key id stands there twice"},
+    {"a " HEX_A ", b " HEX_B, 0600, "line 2: wanted a key id"},
 };
 
 /* The form of the key file, and who may read it. Errors never show a digit of a key. */
@@ -71,7 +82,7 @@ START_TEST(berth_keyring_load__files)
     enum berth_code code;
 
     put_file(key_file_rows[_i].text, key_file_rows[_i].mode);
-    code = berth_keyring_load(path, &keyring, &err);
+    code = load(path, &keyring, &err);
     unlink(path);
     if (key_file_rows[_i].says) {
         ck_assert_int_eq(code, BERTH_INVALID_ARGUMENT);
@@ -95,16 +106,15 @@ START_TEST(berth_keyring_load__too_much__refused)
     for (int i = 0; i < 17; i++)
         size += (size_t)snprintf(text + size, sizeof text - size, "k%d %s\n", i, HEX_A);
     put_file(text, 0600);
-    ck_assert_int_eq(berth_keyring_load(path, &keyring, NULL), BERTH_INVALID_ARGUMENT);
+    ck_assert_int_eq(load(path, &keyring, NULL), BERTH_INVALID_ARGUMENT);
     unlink(path);
     memset(text, '\n', sizeof text - 1);
     put_file(text, 0600);
-    ck_assert_int_eq(berth_keyring_load(path, &keyring, NULL), BERTH_INVALID_ARGUMENT);
+    ck_assert_int_eq(load(path, &keyring, NULL), BERTH_INVALID_ARGUMENT);
     unlink(path);
-    ck_assert_int_eq(berth_keyring_load("/nonexistent", &keyring, NULL),
-                     BERTH_INVALID_ARGUMENT);
-    ck_assert_int_eq(berth_keyring_load("/tmp", &keyring, NULL), BERTH_INVALID_ARGUMENT);
-    ck_assert_int_eq(berth_keyring_load("/dev/zero", &keyring, NULL), BERTH_INVALID_ARGUMENT);
+    ck_assert_int_eq(load("/nonexistent", &keyring, NULL), BERTH_INVALID_ARGUMENT);
+    ck_assert_int_eq(load("/tmp", &keyring, NULL), BERTH_INVALID_ARGUMENT);
+    ck_assert_int_eq(load("/dev/zero", &keyring, NULL), BERTH_INVALID_ARGUMENT);
 }
 END_TEST
 
@@ -311,6 +321,156 @@ START_TEST(berth_fingerprint__parts__length_prefixed)
 }
 END_TEST
 
+/* Keys change under a keyring in use: what was sealed before opens as long as its key is there,
+ * and what is sealed from then on says so. */
+START_TEST(berth_keyring_adopt__new_first_key__seals)
+{
+    struct berth_keyring *keyring = ring("old " HEX_A "\n");
+    char ids[BERTH_KEYS_MAX][BERTH_KEY_ID_SIZE], id[BERTH_KEY_ID_SIZE];
+    uint8_t *before = NULL, *after = NULL, *opened = NULL;
+    size_t before_size = 0, after_size = 0, opened_size = 0;
+    struct berth_keyring *same = ring("old " HEX_A "\n");
+
+    ck_assert(berth_keyring_equal(keyring, same));
+    berth_keyring_free(same);
+    ck_assert_int_eq(berth_seal(keyring, "x", 1, "", 0, &before, &before_size, NULL), BERTH_OK);
+    berth_keyring_adopt(keyring, ring("new " HEX_B "\nold " HEX_A "\n"));
+    ck_assert_uint_eq(berth_keyring_ids(keyring, ids), 2);
+    ck_assert_str_eq(ids[0], "new");
+    ck_assert_str_eq(ids[1], "old");
+    ck_assert(berth_keyring_has(keyring, "old") && !berth_keyring_has(keyring, "ol") &&
+              !berth_keyring_has(keyring, ""));
+    ck_assert_int_eq(berth_seal(keyring, "x", 1, "", 0, &after, &after_size, NULL), BERTH_OK);
+    ck_assert(berth_sealed_key_id(before, before_size, id));
+    ck_assert_str_eq(id, "old");
+    ck_assert(berth_sealed_key_id(after, after_size, id));
+    ck_assert_str_eq(id, "new");
+    ck_assert_int_eq(
+        berth_open_sealed(keyring, before, before_size, "", 0, &opened, &opened_size, NULL),
+        BERTH_OK);
+    free(opened);
+    berth_keyring_adopt(keyring, ring("new " HEX_B "\n"));
+    ck_assert_int_eq(
+        berth_open_sealed(keyring, before, before_size, "", 0, &opened, &opened_size, NULL),
+        BERTH_FAILED_PRECONDITION);
+    ck_assert_int_eq(
+        berth_open_sealed(keyring, after, after_size, "", 0, &opened, &opened_size, NULL),
+        BERTH_OK);
+    free(opened);
+    free(before);
+    free(after);
+    berth_keyring_free(keyring);
+}
+END_TEST
+
+/* What is not sealed, or cut, names no key. */
+START_TEST(berth_sealed_key_id__other_bytes__refused)
+{
+    char id[BERTH_KEY_ID_SIZE], bytes[64] = "\1\2k1";
+
+    ck_assert(berth_sealed_key_id(bytes, 4 + 12 + 16, id));
+    ck_assert(!berth_sealed_key_id(bytes, 4 + 12 + 15, id));
+    ck_assert(!berth_sealed_key_id(bytes, 1, id));
+    ck_assert(!berth_sealed_key_id(bytes, 0, id));
+    bytes[0] = 2;
+    ck_assert(!berth_sealed_key_id(bytes, sizeof bytes, id));
+    memcpy(bytes, "\1\0", 2);
+    ck_assert(!berth_sealed_key_id(bytes, sizeof bytes, id));
+    bytes[1] = 17;
+    ck_assert(!berth_sealed_key_id(bytes, sizeof bytes, id));
+    memcpy(bytes, "\1\2K1", 4);
+    ck_assert(!berth_sealed_key_id(bytes, sizeof bytes, id));
+}
+END_TEST
+
+/* Another key, purpose or text: another value. */
+START_TEST(berth_keyring_mac__each_part__counts)
+{
+    struct berth_keyring *keyring = ring("a " HEX_A "\nb " HEX_B "\n");
+    uint8_t one[32], other[32];
+
+    ck_assert(berth_keyring_mac(keyring, "a", "p", "text", 4, one));
+    ck_assert(berth_keyring_mac(keyring, "", "p", "text", 4, other));
+    ck_assert_mem_eq(one, other, 32);
+    ck_assert(berth_keyring_mac(keyring, "b", "p", "text", 4, other));
+    ck_assert_mem_ne(one, other, 32);
+    ck_assert(berth_keyring_mac(keyring, "a", "q", "text", 4, other));
+    ck_assert_mem_ne(one, other, 32);
+    ck_assert(berth_keyring_mac(keyring, "a", "p", "texT", 4, other));
+    ck_assert_mem_ne(one, other, 32);
+    ck_assert(!berth_keyring_mac(keyring, "c", "p", "text", 4, other));
+    berth_keyring_free(keyring);
+}
+END_TEST
+
+static const struct {
+    const char *command;
+    const char *says; /* NULL: good */
+} command_rows[] = {
+    {"/bin/echo a " HEX_A, NULL},
+    {"/bin/echo  a   " HEX_A "  ", NULL},
+    {"/bin/echo a " HEX_A ",b " HEX_B, NULL},
+    {"/bin/echo", "no key"},
+    {"/bin/true", "no key"},
+    {"/bin/false", "it failed"},
+    {"/bin/echo $HOME", "wanted a key id"}, /* no shell */
+    {"/bin/cat /dev/zero", "it prints too much"},
+    {"/nonexistent/program", "No such file"},
+    {"echo a", "wanted the absolute path"},
+    {" /bin/echo", "wanted the absolute path"},
+    {"/usr/bin/env", "line 1"}, /* what it holds is not shown */
+};
+
+/* The key command: its output is judged as a file is, and none of it gets into an error. */
+START_TEST(berth_keyring_load__command__output_judged)
+{
+    const struct berth_key_source source = {.command = command_rows[_i].command};
+    struct berth_keyring *keyring = NULL;
+    struct berth_error err = {0};
+    enum berth_code code = berth_keyring_load(&source, &keyring, &err);
+
+    if (command_rows[_i].says) {
+        ck_assert_int_eq(code, BERTH_INVALID_ARGUMENT);
+        ck_assert_msg(strstr(err.text, command_rows[_i].says) != NULL, "%s", err.text);
+        ck_assert_ptr_null(strstr(err.text, "0011"));
+    } else {
+        ck_assert_msg(code == BERTH_OK, "%s", err.text);
+        berth_keyring_free(keyring);
+    }
+}
+END_TEST
+
+/* Our settings do not reach the command; the rest of the environment does. */
+START_TEST(berth_keyring_load__command__environment_without_ours)
+{
+    static const char script[] = "#!/bin/sh\n"
+                                 "[ -z \"$BERTH_SECRET\" ] && [ \"$KEPT\" = yes ] &&\n"
+                                 "echo a " HEX_A "\n";
+    struct berth_key_source source = {.command = path};
+    struct berth_keyring *keyring = NULL;
+    struct berth_error err = {0};
+
+    put_file(script, 0700);
+    setenv("BERTH_SECRET", "x", 1);
+    setenv("KEPT", "yes", 1);
+    ck_assert_msg(berth_keyring_load(&source, &keyring, &err) == BERTH_OK, "%s", err.text);
+    unlink(path);
+    berth_keyring_free(keyring);
+}
+END_TEST
+
+/* One that never ends is ended, with its children. */
+START_TEST(berth_keyring_load__command_hangs__killed_after_ten_seconds)
+{
+    struct berth_key_source source = {.command = "/bin/sleep 1000"};
+    struct berth_keyring *keyring = NULL;
+    struct berth_error err = {0};
+
+    ck_assert_int_eq(berth_keyring_load(&source, &keyring, &err), BERTH_INVALID_ARGUMENT);
+    ck_assert_msg(strstr(err.text, "within 10 s") != NULL, "%s", err.text);
+}
+END_TEST
+
 /* Equal is equal, anything else is not, nothing equals nothing. */
 START_TEST(berth_equal_secret__rows)
 {
@@ -347,6 +507,14 @@ int main(void)
     tcase_add_loop_test(tcase, berth_open_sealed__other_associated_data__refused, 0,
                         (int)BERTH_COUNT(associated_rows));
     tcase_add_test(tcase, berth_seal__rotated_key__old_opens_until_removed);
+    tcase_set_timeout(tcase, 40);
+    tcase_add_test(tcase, berth_keyring_adopt__new_first_key__seals);
+    tcase_add_test(tcase, berth_sealed_key_id__other_bytes__refused);
+    tcase_add_test(tcase, berth_keyring_mac__each_part__counts);
+    tcase_add_loop_test(tcase, berth_keyring_load__command__output_judged, 0,
+                        (int)BERTH_COUNT(command_rows));
+    tcase_add_test(tcase, berth_keyring_load__command__environment_without_ours);
+    tcase_add_test(tcase, berth_keyring_load__command_hangs__killed_after_ten_seconds);
     tcase_add_test(tcase, berth_seal__twice__differ);
     tcase_add_test(tcase, berth_seal__too_large__refused);
     tcase_add_test(tcase, berth_sha256__known_vectors);
