@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "common/fields/fields.h"
+#include "common/http/address.h"
 #include "google/protobuf/duration.pb-c.h"
 #include "services/controlplane/net.h"
 
@@ -182,6 +183,14 @@ static bool allows(const Berth__Common__V1__NetworkPolicy *network,
     return false;
 }
 
+static bool is_public(const struct cp_net *net)
+{
+    struct berth_address address = {.family = net->family};
+
+    memcpy(address.bytes, net->address, sizeof address.bytes);
+    return berth_address_judge(&address).klass == BERTH_ADDRESS_PUBLIC;
+}
+
 static enum berth_code check_dns_servers(const char *prefix,
                                          const Berth__Common__V1__NetworkPolicy *network,
                                          struct berth_error *err)
@@ -197,7 +206,7 @@ static enum berth_code check_dns_servers(const char *prefix,
         if (!cp_net_parse(network->dns_servers[i], &net) ||
             strchr(network->dns_servers[i], '/'))
             code = berth_fail_field(err, buf, "must be an address");
-        else if (cp_net_is_private(&net) && !allows(network, &net))
+        else if (!is_public(&net) && !allows(network, &net))
             code = berth_fail_field(err, buf, "a private address needs an entry in allow_out");
     }
     return code;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "common/fields/fields.h"
+#include "common/http/url.h"
 #include "common/messages/messages.h"
 #include "services/controlplane/checks.h"
 #include "services/controlplane/controlplane.h"
@@ -10,27 +11,37 @@
 typedef Berth__Control__V1__SandboxConfig SandboxConfig;
 typedef Berth__Control__V1__Credentials Credentials;
 
-enum { URL_MAX = 2048, PEM_MAX = 64 * 1024, KEY_MAX = 4096, OPTION_MAX = 1024, ETAG_MAX = 64 };
+enum { PEM_MAX = 64 * 1024, KEY_MAX = 4096, OPTION_MAX = 1024, ETAG_MAX = 64 };
 
 /* ------------------------------------------------------------------- checks */
 
-static enum berth_code check_url(const char *field, const char *value, bool proxy,
-                                 struct berth_error *err)
+/* In an update (partial) the private switch may be one that is stored already: then only what
+ * no switch allows is refused here, and the merged config by cp_config_check_endpoint(). */
+static enum berth_code check_urls(const SandboxConfig *config, bool allow_private,
+                                  struct berth_error *err)
 {
-    enum berth_code code = berth_check_text(field, value, 0, URL_MAX, err);
+    struct berth_url_rules api = {
+        .schemes = BERTH_URL_HTTP | BERTH_URL_HTTPS | BERTH_URL_UNIX,
+        .base = true,
+        .allow_private = allow_private,
+    };
+    struct berth_url_rules proxy = api;
+    struct berth_url url;
+    enum berth_code code = BERTH_OK;
 
-    if (code || !*value)
-        return code;
-    if (strncmp(value, "https://", 8) == 0 || strncmp(value, "http://", 7) == 0 ||
-        (proxy && strncmp(value, "socks5://", 9) == 0) ||
-        (!proxy && strncmp(value, "unix:/", 6) == 0))
-        return strpbrk(value, " @\\") ? berth_fail_field(err, field,
-                                                         "must hold no space, '@' or "
-                                                         "'\\' (no user in a URL)")
-                                      : BERTH_OK;
-    return berth_fail_field(err, field,
-                            proxy ? "must begin with http://, https:// or socks5://"
-                                  : "must begin with https://, http:// or unix:/");
+    proxy.schemes = BERTH_URL_HTTP | BERTH_URL_HTTPS | BERTH_URL_SOCKS5;
+    if (*config->api_url)
+        code = berth_url_parse("config.api_url", config->api_url, &api, &url, err);
+    if (!code && *config->domain)
+        code = berth_domain_check("config.domain", config->domain, allow_private, err);
+    if (!code && *config->proxy_url)
+        code = berth_url_parse("config.proxy_url", config->proxy_url, &proxy, &url, err);
+    return code;
+}
+
+enum berth_code cp_config_check_endpoint(const SandboxConfig *config, struct berth_error *err)
+{
+    return check_urls(config, config->allow_private_endpoints, err);
 }
 
 /* Multi-line text: PEM. */
@@ -83,11 +94,7 @@ static enum berth_code check_endpoint(const SandboxConfig *config, bool partial,
     enum berth_code code = check_backend(config->backend, partial, err);
 
     if (!code)
-        code = check_url("config.api_url", config->api_url, false, err);
-    if (!code)
-        code = berth_check_text("config.domain", config->domain, 0, 253, err);
-    if (!code)
-        code = check_url("config.proxy_url", config->proxy_url, true, err);
+        code = check_urls(config, partial || config->allow_private_endpoints, err);
     if (!code && config->n_options > CP_OPTIONS_MAX)
         code = berth_fail_field(err, "config.options", "must have at most %d entries",
                                 CP_OPTIONS_MAX);

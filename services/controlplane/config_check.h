@@ -15,11 +15,18 @@ enum { CP_CONFIG_NAME_MAX = 100, CP_OPTIONS_MAX = 64, CP_CA_PEMS_MAX = 16 };
 
 /* Everything that needs no backend. Output-only fields are passed over. partial: an update,
  * where what a config must have may be absent. Field paths begin with "config". Errors:
- * FIELD_INVALID, RESERVED_KEY, NETWORK_POLICY_INVALID, CAPABILITY_MISSING (what nothing serves
- * yet). */
+ * FIELD_INVALID, ENDPOINT_REFUSED, RESERVED_KEY, NETWORK_POLICY_INVALID, CAPABILITY_MISSING
+ * (what nothing serves yet). */
 BERTH_MUST_CHECK enum berth_code
 cp_check_config(const Berth__Control__V1__SandboxConfig *config, bool partial,
                 struct berth_error *err);
+
+/* Of a whole config, as it will be stored: where its api_url, domain and proxy_url lead. Names
+ * are not looked up: whoever dials judges every answer. Errors: FIELD_INVALID,
+ * ENDPOINT_REFUSED. */
+BERTH_MUST_CHECK enum berth_code
+cp_config_check_endpoint(const Berth__Control__V1__SandboxConfig *config,
+                         struct berth_error *err);
 
 /* What the account is and how it is reached; a change of these asks the adapter again. */
 enum cp_config_change {

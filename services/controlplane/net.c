@@ -1,14 +1,13 @@
 #include "services/controlplane/net.h"
 
 #include <arpa/inet.h>
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
-#include "common/base/base.h"
+#include "common/http/url.h"
 
-enum { DOMAIN_MAX = 253, LABEL_MAX = 63, NET_TEXT_MAX = 64 };
+enum { NET_TEXT_MAX = 64 };
 
 static unsigned family_bits(int family)
 {
@@ -84,49 +83,11 @@ bool cp_net_overlaps(const struct cp_net *a, const struct cp_net *b)
     return cp_net_covers(a, b) || cp_net_covers(b, a);
 }
 
-bool cp_net_is_private(const struct cp_net *net)
-{
-    static const char *const ranges[] = {
-        "0.0.0.0/8",      "10.0.0.0/8",    "100.64.0.0/10", "127.0.0.0/8",
-        "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",  "192.168.0.0/16",
-        "198.18.0.0/15",  "224.0.0.0/3",   "::/96",         "::ffff:0:0/96",
-        "64:ff9b::/96",   "fc00::/7",      "fe80::/10",     "ff00::/8",
-    };
-
-    for (size_t i = 0; i < BERTH_COUNT(ranges); i++) {
-        struct cp_net range;
-
-        if (cp_net_parse(ranges[i], &range) && cp_net_overlaps(&range, net))
-            return true;
-    }
-    return false;
-}
-
-static bool label_valid(const char *label, size_t len)
-{
-    if (len == 0 || len > LABEL_MAX || label[0] == '-' || label[len - 1] == '-')
-        return false;
-    for (size_t i = 0; i < len; i++)
-        if (!isascii(label[i]) || !(isalnum((unsigned char)label[i]) || label[i] == '-'))
-            return false;
-    return true;
-}
-
 bool cp_domain_valid(const char *text)
 {
-    const char *label = strncmp(text, "*.", 2) == 0 ? text + 2 : text;
+    bool wildcard = strncmp(text, "*.", 2) == 0;
 
-    if (strlen(text) > DOMAIN_MAX)
-        return false;
-    for (;;) {
-        size_t len = strcspn(label, ".");
-
-        if (!label_valid(label, len))
-            return false;
-        if (!label[len])
-            return strspn(label, "0123456789") < len;
-        label += len + 1;
-    }
+    return strlen(text) <= BERTH_HOST_MAX && berth_host_is_name(wildcard ? text + 2 : text);
 }
 
 bool cp_domain_covers(const char *outer, const char *inner)

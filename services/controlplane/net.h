@@ -16,8 +16,6 @@ struct cp_net {
 bool cp_net_parse(const char *text, struct cp_net *ret);
 bool cp_net_covers(const struct cp_net *outer, const struct cp_net *inner);
 bool cp_net_overlaps(const struct cp_net *a, const struct cp_net *b);
-/* Any part of it private, loopback, link-local, shared or unspecified (RFC 6890). */
-bool cp_net_is_private(const struct cp_net *net);
 
 /* "example.org", "*.example.org": labels of 1..63 letters, digits and inner hyphens, 253 in
  * all, the last one not a number. */

@@ -140,6 +140,34 @@ START_TEST(config__credentials__sealed_and_write_only)
 }
 END_TEST
 
+/* Where a config may lead is judged as it will be stored: neither half of a change of address
+ * and switch gets round the other. */
+START_TEST(config__endpoint__judged_with_its_own_switch)
+{
+    SandboxConfig config = settings("private");
+
+    config.api_url = (char *)"http://127.0.0.1:3000";
+    ck_assert_int_eq(create(&config, "", NULL), BERTH_REASON_ENDPOINT_REFUSED);
+    config.allow_private_endpoints = true;
+    ck_assert_int_eq(create(&config, "", NULL), BERTH_REASON_NONE);
+    config.api_url = (char *)"http://10.0.0.1:3000";
+    ck_assert_int_eq(update(&config, "api_url"), BERTH_REASON_NONE);
+    config.allow_private_endpoints = false; /* not in the mask: the stored switch counts */
+    config.api_url = (char *)"http://10.0.0.2:3000";
+    ck_assert_int_eq(update(&config, "api_url"), BERTH_REASON_NONE);
+    ck_assert_int_eq(update(&config, "allow_private_endpoints"), BERTH_REASON_ENDPOINT_REFUSED);
+    config.api_url = (char *)"http://169.254.169.254";
+    config.allow_private_endpoints = true;
+    ck_assert_int_eq(update(&config, "api_url"), BERTH_REASON_ENDPOINT_REFUSED);
+    config.api_url = (char *)"https://api.example";
+    config.allow_private_endpoints = false;
+    ck_assert_int_eq(update(&config, "*"), BERTH_REASON_NONE);
+    config.proxy_url = (char *)"http://10.0.0.1:3128";
+    config.allow_private_endpoints = true; /* not in the mask */
+    ck_assert_int_eq(update(&config, "proxy_url"), BERTH_REASON_ENDPOINT_REFUSED);
+}
+END_TEST
+
 /* The same request again gets the first answer; another one is refused. */
 START_TEST(create_config__repeated__idempotent_by_request_id)
 {
@@ -615,6 +643,7 @@ int main(void)
     tcase_add_checked_fixture(all, open_town, close_town);
     tcase_set_timeout(all, 60);
     tcase_add_test(all, config__credentials__sealed_and_write_only);
+    tcase_add_test(all, config__endpoint__judged_with_its_own_switch);
     tcase_add_test(all, create_config__repeated__idempotent_by_request_id);
     tcase_add_test(all, create_config__no_id__made_from_the_name);
     tcase_add_test(all, config__server_owned_fields__ignored);

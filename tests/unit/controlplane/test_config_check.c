@@ -48,9 +48,8 @@ static const struct {
     {"config.config_id", offsetof(SandboxConfig, config_id), 128, ""},
     {"config.name", offsetof(SandboxConfig, name), 100, ""},
     {"config.backend", offsetof(SandboxConfig, backend), 32, ""},
-    {"config.api_url", offsetof(SandboxConfig, api_url), 2048, "https://"},
-    {"config.domain", offsetof(SandboxConfig, domain), 253, ""},
-    {"config.proxy_url", offsetof(SandboxConfig, proxy_url), 2048, "socks5://"},
+    {"config.api_url", offsetof(SandboxConfig, api_url), 2048, "https://a.example/"},
+    {"config.proxy_url", offsetof(SandboxConfig, proxy_url), 2048, "socks5://a.example/"},
     {"config.template_id", offsetof(SandboxConfig, template_id), 128, ""},
     {"config.etag", offsetof(SandboxConfig, etag), 64, ""},
 };
@@ -69,26 +68,97 @@ START_TEST(check_config__string_lengths__bounded)
 }
 END_TEST
 
+enum verdict { FINE, BAD, REFUSED };
+
+static enum verdict judge(const SandboxConfig *config, bool partial, const char *field)
+{
+    if (cp_check_config(config, partial, &err) == BERTH_OK)
+        return FINE;
+    ck_assert_str_eq(err.field, field);
+    return err.reason == BERTH_REASON_ENDPOINT_REFUSED ? REFUSED : BAD;
+}
+
+/* Where each field may lead with the switch off (all spellings: tests/unit/http). */
 static const struct {
     const char *url;
-    bool api, proxy;
+    enum verdict api, proxy;
+    bool private; /* all that is refused is allowed with the switch on */
 } urls[] = {
-    {"https://a.example", true, true},       {"http://a.example", true, true},
-    {"unix:/run/docker.sock", true, false},  {"socks5://a.example:1080", false, true},
-    {"ftp://a.example", false, false},       {"a.example", false, false},
-    {"https://u:p@a.example", false, false}, {"https://a b", false, false},
-    {"https://a\\b", false, false},          {"javascript:x", false, false},
+    {"https://a.example", FINE, FINE, false},
+    {"http://a.example", FINE, FINE, false},
+    {"https://a.example/v1", FINE, FINE, false},
+    {"unix:/run/docker.sock", REFUSED, BAD, true},
+    {"socks5://a.example:1080", BAD, FINE, false},
+    {"ftp://a.example", BAD, BAD, false},
+    {"a.example", BAD, BAD, false},
+    {"https://u:p@a.example", BAD, BAD, false},
+    {"https://a b", BAD, BAD, false},
+    {"https://a\\b", BAD, BAD, false},
+    {"https://a.example?x", BAD, BAD, false},
+    {"javascript:x", BAD, BAD, false},
+    {"http://127.0.0.1:2375", REFUSED, REFUSED, true},
+    {"http://10.0.0.1", REFUSED, REFUSED, true},
+    {"http://localhost:3000", REFUSED, REFUSED, true},
+    {"http://169.254.169.254", REFUSED, REFUSED, false},
+    {"http://[::ffff:a9fe:a9fe]", REFUSED, REFUSED, false},
+    {"http://metadata.google.internal", REFUSED, REFUSED, false},
+    {"http://2852039166", BAD, BAD, false},
+    {"http://0.0.0.0", REFUSED, REFUSED, false},
 };
 
-START_TEST(check_config__urls__schemes_known)
+START_TEST(check_config__urls__judged_by_the_switch)
+{
+    for (int on = 0; on < 2; on++) {
+        SandboxConfig config = good();
+        enum verdict api = urls[_i].api, proxy = urls[_i].proxy;
+
+        config.allow_private_endpoints = on;
+        api = on && urls[_i].private && api == REFUSED ? FINE : api;
+        proxy = on && urls[_i].private && proxy == REFUSED ? FINE : proxy;
+        config.api_url = (char *)urls[_i].url;
+        ck_assert_int_eq(judge(&config, false, "config.api_url"), api);
+        config.api_url = (char *)"";
+        config.proxy_url = (char *)urls[_i].url;
+        ck_assert_int_eq(judge(&config, false, "config.proxy_url"), proxy);
+    }
+}
+END_TEST
+
+/* The domain is a name that sandboxes' names are made of. */
+START_TEST(check_config__domain__a_name)
 {
     SandboxConfig config = good();
 
-    config.api_url = (char *)urls[_i].url;
-    ck_assert_str_eq(blamed(&config, false), urls[_i].api ? "" : "config.api_url");
-    config = good();
-    config.proxy_url = (char *)urls[_i].url;
-    ck_assert_str_eq(blamed(&config, false), urls[_i].proxy ? "" : "config.proxy_url");
+    config.domain = (char *)"cube.app";
+    ck_assert_int_eq(judge(&config, false, "config.domain"), FINE);
+    config.domain = (char *)"127.0.0.1";
+    ck_assert_int_eq(judge(&config, false, "config.domain"), BAD);
+    config.domain = (char *)"cube.app/x";
+    ck_assert_int_eq(judge(&config, false, "config.domain"), BAD);
+    config.domain = (char *)"metadata.google.internal";
+    config.allow_private_endpoints = true;
+    ck_assert_int_eq(judge(&config, false, "config.domain"), REFUSED);
+    config.domain = (char *)"cube.internal";
+    ck_assert_int_eq(judge(&config, false, "config.domain"), FINE);
+    config.allow_private_endpoints = false;
+    ck_assert_int_eq(judge(&config, false, "config.domain"), REFUSED);
+}
+END_TEST
+
+/* An update that leaves the stored switch alone is judged when it has been merged. */
+START_TEST(check_config__update__judged_as_merged)
+{
+    SandboxConfig config = good();
+
+    config.api_url = (char *)"http://127.0.0.1:3000";
+    ck_assert_int_eq(judge(&config, true, "config.api_url"), FINE);
+    ck_assert_int_eq(cp_config_check_endpoint(&config, &err), BERTH_INVALID_ARGUMENT);
+    ck_assert_int_eq(err.reason, BERTH_REASON_ENDPOINT_REFUSED);
+    ck_assert_str_eq(err.field, "config.api_url");
+    config.allow_private_endpoints = true;
+    ck_assert_int_eq(cp_config_check_endpoint(&config, &err), BERTH_OK);
+    config.api_url = (char *)"http://169.254.169.254";
+    ck_assert_int_eq(judge(&config, true, "config.api_url"), REFUSED);
 }
 END_TEST
 
@@ -272,7 +342,10 @@ int main(void)
 
     tcase_add_loop_test(all, check_config__string_lengths__bounded, 0,
                         (int)BERTH_COUNT(strings));
-    tcase_add_loop_test(all, check_config__urls__schemes_known, 0, (int)BERTH_COUNT(urls));
+    tcase_add_loop_test(all, check_config__urls__judged_by_the_switch, 0,
+                        (int)BERTH_COUNT(urls));
+    tcase_add_test(all, check_config__domain__a_name);
+    tcase_add_test(all, check_config__update__judged_as_merged);
     tcase_add_test(all, check_config__missing__refused_by_name);
     tcase_add_test(all, check_config__enums_and_durations__refused_by_name);
     tcase_add_test(all, check_config__credentials__bounded);
