@@ -260,16 +260,10 @@ static bool remove_cgroup(const char *dir)
     return true;
 }
 
-void fake_box_close(struct fake_box *box)
+static void remove_box(const struct fake_box *box)
 {
     char path[128];
-    int status = 0;
 
-    kill(box->init, SIGKILL);
-    ck_assert_int_eq(waitpid(box->supervisor, &status, 0), box->supervisor);
-    if (status != 0)
-        print_log(box);
-    ck_assert_msg(status == 0, "supervisor: wait status %x", status);
     ck_assert(remove_cgroup(box->cgroup));
     if (box->memory[0])
         ck_assert(remove_cgroup(box->memory));
@@ -278,6 +272,27 @@ void fake_box_close(struct fake_box *box)
     snprintf(path, sizeof path, "%s/log", box->dir);
     unlink(path);
     rmdir(box->dir);
+}
+
+void fake_box_close(struct fake_box *box)
+{
+    int status = 0;
+
+    kill(box->init, SIGKILL);
+    ck_assert_int_eq(waitpid(box->supervisor, &status, 0), box->supervisor);
+    if (status != 0)
+        print_log(box);
+    ck_assert_msg(status == 0, "supervisor: wait status %x", status);
+    remove_box(box);
+}
+
+void fake_box_bury(struct fake_box *box)
+{
+    int status = 0;
+
+    ck_assert_int_eq(waitpid(box->supervisor, &status, 0), box->supervisor);
+    ck_assert_int_eq(WTERMSIG(status), SIGKILL);
+    remove_box(box);
 }
 
 void fake_box_freeze(struct fake_box *box, bool freeze)

@@ -31,6 +31,8 @@ void fake_box_open(struct fake_box *box, const struct engine_limits *limits,
                    uint64_t memory_bytes);
 /* Kills all of it and checks that nothing is left. */
 void fake_box_close(struct fake_box *box);
+/* The same after the test itself killed the supervisor by SIGKILL. */
+void fake_box_bury(struct fake_box *box);
 void fake_box_freeze(struct fake_box *box, bool freeze);
 /* Processes in the box, init included. */
 int fake_box_count(const struct fake_box *box);

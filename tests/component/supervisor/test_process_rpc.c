@@ -533,9 +533,12 @@ static void close_rig(void)
 /* A killed supervisor is not waited for as a good one. */
 static void close_broken_rig(void)
 {
-    kill(rig.box.init, SIGKILL);
+    struct fake_box box = rig.box;
+
+    kill(box.init, SIGKILL);
     rig.box.supervisor = 0;
     rig_close();
+    fake_box_bury(&box);
 }
 
 /* Without a route, or with a wrong one, nothing is done. */
