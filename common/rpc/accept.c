@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <grpc/grpc_posix.h>
 #include <grpc/grpc_security.h>
+#include <limits.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -15,6 +16,7 @@
 #include <sys/un.h>
 
 #include "common/log/log.h"
+#include "common/rpc/tls_accept.h"
 #include "common/time/time.h"
 
 enum {
@@ -31,6 +33,7 @@ enum {
 struct listener {
     struct rpc_acceptor *acceptor;
     int fd;
+    bool tls;
     struct berth_watch *watch;
     struct berth_timer *pause;
     char path[sizeof((struct sockaddr_un *)0)->sun_path]; /* "" for TCP */
@@ -45,10 +48,12 @@ struct connection { /* as handed to the core, which does not tell us when it clo
 struct rpc_acceptor {
     struct berth_loop *loop;
     grpc_server *server;
-    grpc_server_credentials *credentials;
+    struct rpc_tls_door *door;
+    grpc_server_credentials *credentials; /* of connections without TLS */
     bool private_sockets;
     unsigned *peer_uids;
     size_t n_peer_uids;
+    atomic_uint *uids; /* of peers' connections, max_connections of them, by descriptor */
     int spare_fd; /* given up to be able to accept, and so to close, when there are no others */
     struct listener listeners[LISTENERS_MAX];
     size_t n_listeners;
@@ -80,6 +85,7 @@ enum berth_code rpc_acceptor_new(const struct rpc_acceptor_options *options,
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     acceptor->loop = options->loop;
     acceptor->server = options->server;
+    acceptor->door = options->door;
     acceptor->private_sockets = options->private_sockets;
     acceptor->max_connections = options->max_connections;
     acceptor->n_peer_uids = options->n_peer_uids;
@@ -88,7 +94,8 @@ enum berth_code rpc_acceptor_new(const struct rpc_acceptor_options *options,
     acceptor->credentials = grpc_insecure_server_credentials_create();
     acceptor->connections = calloc(options->max_connections, sizeof(struct connection));
     acceptor->peer_uids = calloc(options->n_peer_uids + 1, sizeof(unsigned));
-    if (!acceptor->connections || !acceptor->peer_uids) {
+    acceptor->uids = calloc(options->max_connections, sizeof(atomic_uint));
+    if (!acceptor->connections || !acceptor->peer_uids || !acceptor->uids) {
         rpc_acceptor_free(acceptor);
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     }
@@ -109,6 +116,7 @@ struct rpc_acceptor *rpc_acceptor_free(struct rpc_acceptor *acceptor)
     pthread_mutex_destroy(&acceptor->mutex);
     free(acceptor->connections);
     free(acceptor->peer_uids);
+    free(acceptor->uids);
     free(acceptor);
     return NULL;
 }
@@ -243,13 +251,22 @@ static enum berth_code listen_tcp(struct rpc_acceptor *acceptor, const char *tex
 }
 
 enum berth_code rpc_acceptor_listen(struct rpc_acceptor *acceptor, const char *address,
-                                    int *ret_port, struct berth_error *err)
+                                    bool tls, int *ret_port, struct berth_error *err)
 {
+    enum berth_code code;
+
     if (acceptor->n_listeners == LISTENERS_MAX)
         return berth_fail(err, BERTH_REASON_FIELD_INVALID,
                           "listen on %s: more than %d addresses", address, LISTENERS_MAX);
-    if (strncmp(address, "unix:", 5) != 0)
-        return listen_tcp(acceptor, address, ret_port, err);
+    if (tls && !acceptor->door->tls)
+        return berth_fail(err, BERTH_REASON_FIELD_INVALID,
+                          "listen on %s: TLS needs a certificate", address);
+    if (tls || strncmp(address, "unix:", 5) != 0) {
+        code = listen_tcp(acceptor, address, ret_port, err);
+        if (!code)
+            acceptor->listeners[acceptor->n_listeners - 1].tls = tls;
+        return code;
+    }
     if (ret_port)
         *ret_port = 0;
     return listen_unix(acceptor, address + 5, err);
@@ -308,13 +325,14 @@ uint64_t rpc_acceptor_refused(struct rpc_acceptor *acceptor)
     return atomic_load(&acceptor->n_refused);
 }
 
-static bool is_peer(const struct rpc_acceptor *acceptor, int fd)
+static bool is_peer(const struct rpc_acceptor *acceptor, int fd, unsigned *ret_uid)
 {
     struct ucred credentials;
     socklen_t size = sizeof credentials;
 
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) < 0)
         return false;
+    *ret_uid = credentials.uid;
     if (credentials.uid == 0 || credentials.uid == geteuid())
         return true;
     for (size_t i = 0; i < acceptor->n_peer_uids; i++)
@@ -339,19 +357,44 @@ static int place(int fd, bool peer)
     return placed;
 }
 
+/* Peers' descriptors are the lowest free ones above the base: there are no more than slots, but
+ * for a moment at the cap. */
+static atomic_uint *uid_slot(struct rpc_acceptor *acceptor, int fd)
+{
+    int at = fd - rpc_peer_fd_base();
+
+    return at >= 0 && (unsigned)at < acceptor->max_connections ? &acceptor->uids[at] : NULL;
+}
+
+unsigned rpc_acceptor_peer_uid(struct rpc_acceptor *acceptor, int fd)
+{
+    atomic_uint *slot = uid_slot(acceptor, fd);
+
+    return slot ? atomic_load_explicit(slot, memory_order_relaxed) : UINT_MAX;
+}
+
 static void take_connection(struct listener *listener, int fd)
 {
     struct rpc_acceptor *acceptor = listener->acceptor;
+    atomic_uint *slot;
+    unsigned uid = UINT_MAX;
     int one = 1;
 
     if (*listener->path == 0)
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    fd = place(fd, *listener->path != 0 && is_peer(acceptor, fd));
+    fd = place(fd, *listener->path != 0 && is_peer(acceptor, fd, &uid));
     if (fd < 0 || !note_connection(acceptor, fd)) {
         closep(&fd);
         atomic_fetch_add(&acceptor->n_refused, 1);
         return;
     }
+    if (listener->tls) {
+        rpc_tls_door_take(acceptor->door, fd);
+        return;
+    }
+    slot = uid_slot(acceptor, fd);
+    if (slot)
+        atomic_store_explicit(slot, uid, memory_order_relaxed);
     grpc_server_add_channel_from_fd(acceptor->server, fd, acceptor->credentials);
 }
 

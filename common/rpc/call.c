@@ -42,6 +42,7 @@ struct berth_call *berth_call_unref(struct berth_call *call)
     grpc_call_details_destroy(&call->details);
     if (call->core)
         grpc_call_unref(call->core);
+    free(call->peer_name);
     free(call);
     if (!accepted)
         return NULL;
@@ -52,15 +53,31 @@ struct berth_call *berth_call_unref(struct berth_call *call)
     return NULL;
 }
 
-/* "fd:17" says which connection it came over; see accept.h. */
-static bool came_from_peer(grpc_call *core)
+static char *name_uid(unsigned uid)
 {
-    char *name = grpc_call_get_peer(core);
-    bool peer =
-        strncmp(name, "fd:", 3) == 0 && strtol(name + 3, NULL, 10) >= rpc_peer_fd_base();
+    char *name = NULL;
+
+    if (uid == UINT_MAX || asprintf(&name, "uid:%u", uid) < 0)
+        return NULL;
+    return name;
+}
+
+/* "fd:17" says which connection it came over, see accept.h; only TLS has other names. */
+static void identify(struct berth_call *call)
+{
+    struct berth_server *server = call->server;
+    char *name = grpc_call_get_peer(call->core);
+    bool has_fd = strncmp(name, "fd:", 3) == 0;
+    int fd = has_fd ? (int)strtol(name + 3, NULL, 10) : -1;
 
     gpr_free(name);
-    return peer;
+    if (!has_fd) {
+        call->peer_name = rpc_tls_caller(call->core, &server->peer_sans, &call->is_peer);
+    } else if (fd >= rpc_peer_fd_base()) {
+        call->is_peer = true;
+        call->peer_name = name_uid(rpc_acceptor_peer_uid(server->acceptor, fd));
+    }
+    call->is_peer = call->is_peer || server->insecure_dev;
 }
 
 void rpc_call_accept(struct berth_call *call)
@@ -69,7 +86,7 @@ void rpc_call_accept(struct berth_call *call)
     size_t given_size = 0;
 
     call->start_ns = berth_tick_ns();
-    call->is_peer = call->server->insecure_dev || came_from_peer(call->core);
+    identify(call);
     given = berth_call_metadata(call, "traceparent", &given_size);
     rpc_trace_begin(given, given_size, call->traceparent, call->request_id);
 }
@@ -93,6 +110,11 @@ bool berth_call_cancelled(const struct berth_call *call)
 bool berth_call_is_peer(const struct berth_call *call)
 {
     return call->is_peer;
+}
+
+const char *berth_call_peer_name(const struct berth_call *call)
+{
+    return call->peer_name ? call->peer_name : "";
 }
 
 const void *berth_call_metadata(const struct berth_call *call, const char *key,
@@ -174,9 +196,9 @@ void rpc_call_note_end(struct berth_call *call, enum berth_code code,
     snprintf(ms, sizeof ms, "%.3f", (double)ns / 1e6);
     berth_log(level_of(code), "call failed", "method", call->method->def.path, "code",
               berth_code_name(code), "reason", berth_reason_name(err ? err->reason : 0),
-              "resource", err ? err->resource : "", "text", text, "request_id",
-              call->request_id, "trace", rpc_trace_id(call->traceparent, trace), "ms", ms,
-              (char *)NULL);
+              "resource", err ? err->resource : "", "text", text, "caller",
+              berth_call_peer_name(call), "request_id", call->request_id, "trace",
+              rpc_trace_id(call->traceparent, trace), "ms", ms, (char *)NULL);
 }
 
 void rpc_call_status_op(const struct rpc_status *status, grpc_metadata *trailing, grpc_op *op)

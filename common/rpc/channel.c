@@ -24,8 +24,12 @@ static grpc_arg int_arg(const char *key, int value)
     return arg;
 }
 
-static grpc_channel *make_core(const char *target)
+/* credentials are taken; NULL: plaintext. */
+static grpc_channel *make_core(const char *target, grpc_channel_credentials *credentials,
+                               const char *server_name)
 {
+    grpc_arg name_arg = {.type = GRPC_ARG_STRING,
+                         .key = (char *)(uintptr_t)GRPC_SSL_TARGET_NAME_OVERRIDE_ARG};
     grpc_arg args[] = {
         int_arg(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, BERTH_RPC_MESSAGE_MAX),
         int_arg(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, BERTH_RPC_MESSAGE_MAX),
@@ -44,11 +48,15 @@ static grpc_channel *make_core(const char *target)
         int_arg(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1),
         int_arg(GRPC_ARG_ENABLE_CHANNELZ, 0),
         int_arg(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1), /* a channel is a connection */
+        name_arg,                                       /* the last one: not always there */
     };
-    grpc_channel_args channel_args = {BERTH_COUNT(args), args};
-    grpc_channel_credentials *credentials = grpc_insecure_credentials_create();
-    grpc_channel *core = grpc_channel_create(target, credentials, &channel_args);
+    grpc_channel_args channel_args = {BERTH_COUNT(args) - (server_name ? 0 : 1), args};
+    grpc_channel *core;
 
+    args[BERTH_COUNT(args) - 1].value.string = (char *)(uintptr_t)server_name;
+    if (!credentials)
+        credentials = grpc_insecure_credentials_create();
+    core = grpc_channel_create(target, credentials, &channel_args);
     grpc_channel_credentials_release(credentials);
     return core;
 }
@@ -70,21 +78,46 @@ static char *spell_target(const char *target)
     return asprintf(&spelt, "unix://%s%s%s", cwd, *cwd ? "/" : "", path) < 0 ? NULL : spelt;
 }
 
+static enum berth_code init_tls(struct berth_channel *channel,
+                                const struct berth_channel_options *options,
+                                struct berth_error *err)
+{
+    if (!options || !options->tls)
+        return BERTH_OK;
+    if (!rpc_tls_has_ca(options->tls))
+        return berth_fail(err, BERTH_REASON_FIELD_INVALID,
+                          "a channel with TLS needs authorities to verify its server by");
+    if (options->server_name && !(channel->server_name = strdup(options->server_name)))
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    channel->tls = rpc_tls_ref(options->tls);
+    return BERTH_OK;
+}
+
 enum berth_code berth_channel_new(const char *target,
                                   const struct berth_channel_options *options,
                                   struct berth_channel **ret, struct berth_error *err)
 {
     struct berth_channel *channel = calloc(1, sizeof *channel);
+    enum berth_code code;
 
-    if (!channel || !(channel->target = spell_target(target))) {
-        free(channel);
+    if (!channel)
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
-    }
     atomic_init(&channel->refs, 1);
-    channel->core = make_core(channel->target);
+    pthread_mutex_init(&channel->mutex, NULL);
     channel->unavailable =
         options && options->unavailable ? options->unavailable : BERTH_REASON_PEER_UNAVAILABLE;
     channel->max_in_flight = options ? options->max_in_flight : 0;
+    channel->target = spell_target(target);
+    code = channel->target ? init_tls(channel, options, err)
+                           : berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    if (code) {
+        berth_channel_free(channel);
+        return code;
+    }
+    channel->core = make_core(
+        channel->target,
+        channel->tls ? rpc_tls_channel_credentials(channel->tls, &channel->generation) : NULL,
+        channel->server_name);
     *ret = channel;
     return BERTH_OK;
 }
@@ -99,10 +132,39 @@ struct berth_channel *berth_channel_free(struct berth_channel *channel)
 {
     if (!channel || atomic_fetch_sub(&channel->refs, 1) != 1)
         return NULL;
-    grpc_channel_destroy(channel->core);
+    if (channel->core)
+        grpc_channel_destroy(channel->core);
+    berth_tls_free(channel->tls);
+    pthread_mutex_destroy(&channel->mutex);
+    free(channel->server_name);
     free(channel->target);
     free(channel);
     return NULL;
+}
+
+/* The core's channel, until unlock_core(). One with TLS is made anew when there are other
+ * certificates; calls on the old one go on, and with the last of them its connection ends. */
+static grpc_channel *lock_core(struct berth_channel *channel)
+{
+    grpc_channel *old;
+
+    if (!channel->tls)
+        return channel->core;
+    pthread_mutex_lock(&channel->mutex);
+    if (channel->generation != rpc_tls_generation(channel->tls)) {
+        old = channel->core;
+        channel->core = make_core(
+            channel->target, rpc_tls_channel_credentials(channel->tls, &channel->generation),
+            channel->server_name);
+        grpc_channel_destroy(old);
+    }
+    return channel->core;
+}
+
+static void unlock_core(struct berth_channel *channel)
+{
+    if (channel->tls)
+        pthread_mutex_unlock(&channel->mutex);
 }
 
 bool berth_channel_ready(struct berth_channel *channel, int64_t wait_ms)
@@ -112,16 +174,16 @@ bool berth_channel_ready(struct berth_channel *channel, int64_t wait_ms)
     bool ready = false;
 
     while (queue) {
-        grpc_connectivity_state state = grpc_channel_check_connectivity_state(channel->core, 1);
+        grpc_channel *core = lock_core(channel);
+        grpc_connectivity_state state = grpc_channel_check_connectivity_state(core, 1);
 
         ready = state == GRPC_CHANNEL_READY;
-        if (ready || state == GRPC_CHANNEL_SHUTDOWN)
-            break;
-        grpc_channel_watch_connectivity_state(channel->core, state, deadline, queue->core,
-                                              queue);
-        if (!grpc_completion_queue_pluck(queue->core, queue, gpr_inf_future(GPR_CLOCK_REALTIME),
-                                         NULL)
-                 .success)
+        if (!ready)
+            grpc_channel_watch_connectivity_state(core, state, deadline, queue->core, queue);
+        unlock_core(channel);
+        if (ready || !grpc_completion_queue_pluck(queue->core, queue,
+                                                  gpr_inf_future(GPR_CLOCK_REALTIME), NULL)
+                          .success)
             break;
     }
     if (queue)
@@ -202,9 +264,10 @@ grpc_call *rpc_channel_create_call(struct berth_channel *channel, grpc_completio
                                    const char *path, gpr_timespec deadline)
 {
     grpc_slice method = rpc_path_slice(path);
-    grpc_call *call = grpc_channel_create_call(channel->core, NULL, GRPC_PROPAGATE_DEFAULTS,
-                                               queue, method, NULL, deadline, NULL);
+    grpc_call *call = grpc_channel_create_call(
+        lock_core(channel), NULL, GRPC_PROPAGATE_DEFAULTS, queue, method, NULL, deadline, NULL);
 
+    unlock_core(channel);
     grpc_slice_unref(method);
     return call;
 }

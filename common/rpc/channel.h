@@ -1,21 +1,28 @@
 /* channel.h - the client's side: channels, and what all calls on them share. */
 #pragma once
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "common/rpc/buf.h"
 #include "common/rpc/core.h"
 #include "common/rpc/status.h"
+#include "common/rpc/tls.h"
 
 enum { RPC_CALL_METADATA_MAX = 16 };
 
 struct berth_channel {
     atomic_uint refs;
-    grpc_channel *core;
     char *target; /* as the core has it */
     enum berth_reason unavailable;
     unsigned max_in_flight; /* 0: no limit */
     atomic_uint in_flight;
+
+    struct berth_tls *tls; /* NULL: plaintext, and then core never changes */
+    char *server_name;     /* NULL: the host of target */
+    pthread_mutex_t mutex; /* with TLS, both below */
+    grpc_channel *core;
+    uint64_t generation; /* of the certificates that core has */
 };
 
 struct berth_channel *rpc_channel_ref(struct berth_channel *channel);

@@ -67,8 +67,13 @@ struct berth_call; /* one RPC in progress; valid until the handler returns, or w
 int64_t berth_call_left_ms(const struct berth_call *call); /* of the deadline; never negative;
                                                               INT64_MAX where there is none */
 bool berth_call_cancelled(const struct berth_call *call);
-/* True: came over a unix socket from an allowed uid (SO_PEERCRED). */
+/* True: came over a unix socket from an allowed uid (SO_PEERCRED), or over TLS with a verified
+ * certificate that has one of the server's peer_sans. */
 bool berth_call_is_peer(const struct berth_call *call);
+/* Who calls, as far as the connection proves it: "uid:0" of a peer over a unix socket, a name
+ * in the verified certificate ("spiffe://berth/dataplane"; a listed one if there is one), else
+ * "". Borrowed until the call ends. */
+const char *berth_call_peer_name(const struct berth_call *call);
 /* Value of a request metadata entry; borrowed until the call ends; NULL: not sent. */
 const void *berth_call_metadata(const struct berth_call *call, const char *key,
                                 size_t *ret_size);
@@ -169,6 +174,36 @@ bool berth_status_has_reason(const struct berth_status *status);
 enum berth_code berth_status_to_error(const struct berth_status *status,
                                       struct berth_error *err);
 
+/* ----------------------------------------------------------------------- TLS */
+
+/* A certificate with its key, and the authorities that the certificates of others must come
+ * from; all of them PEM files. A thread looks every few seconds whether the files have changed.
+ * New ones are used from the next connection on, and channels connect anew. What does not hold
+ * together (or has expired, while the old one has not) is logged, and the old ones stay in use
+ * until that is mended. Connections that stand are left alone. TLS 1.2 and 1.3. */
+struct berth_tls;
+
+struct berth_tls_options {   /* paths; borrowed for _new; NULL or "": none */
+    const char *cert;        /* the certificate, then those between it and its authority */
+    const char *key;         /* not encrypted */
+    const char *authorities; /* of clients, and of the servers that channels go to */
+    int64_t poll_ms;         /* between looks at the files; 0: 5 s */
+};
+
+/* Errors: FIELD_INVALID naming the file. An expired certificate is only warned of. */
+BERTH_MUST_CHECK enum berth_code berth_tls_new(const struct berth_tls_options *options,
+                                               struct berth_tls **ret, struct berth_error *err);
+/* Servers and channels that were given it keep it. */
+struct berth_tls *berth_tls_free(struct berth_tls *tls);
+BERTH_DEFINE_AUTO(struct berth_tls *, berth_tls_free)
+void berth_tls_reload(struct berth_tls *tls); /* look at the files now */
+
+enum berth_tls_clients {
+    BERTH_TLS_CLIENTS_ANY,      /* not asked for a certificate */
+    BERTH_TLS_CLIENTS_MAY_SHOW, /* verified if shown; a bad one does not get in */
+    BERTH_TLS_CLIENTS_MUST_SHOW,
+};
+
 /* ------------------------------------------------------------------- server */
 
 enum berth_method_flags {
@@ -200,7 +235,13 @@ struct berth_server_options {
     bool peers_only;     /* every method but health is PEER_ONLY */
     const unsigned *peer_uids; /* besides our own effective uid and root; borrowed for _new */
     size_t n_peer_uids;
-    bool insecure_dev; /* everybody is a peer */
+    bool insecure_dev;     /* everybody is a peer */
+    struct berth_tls *tls; /* NULL: none; berth_server_listen_tls() needs it */
+    enum berth_tls_clients tls_clients;
+    const char *const *peer_sans; /* DNS names or URIs ("x://y") in certificates of peers,
+                                     whole; borrowed for _new */
+    size_t n_peer_sans;
+    int64_t handshake_ms; /* a TLS connection is ready by then or closed; 0: 10 s */
 };
 
 BERTH_MUST_CHECK enum berth_code berth_server_new(const struct berth_server_options *options,
@@ -216,6 +257,10 @@ BERTH_MUST_CHECK enum berth_code berth_server_add(struct berth_server *server,
 BERTH_MUST_CHECK enum berth_code berth_server_listen(struct berth_server *server,
                                                      const char *address, int *ret_port,
                                                      struct berth_error *err);
+/* The same with TLS, on TCP only. */
+BERTH_MUST_CHECK enum berth_code berth_server_listen_tls(struct berth_server *server,
+                                                         const char *address, int *ret_port,
+                                                         struct berth_error *err);
 BERTH_MUST_CHECK enum berth_code berth_server_start(struct berth_server *server,
                                                     struct berth_error *err);
 /* Accept no more, answer new calls DRAINING, wait up to grace_ms for calls in progress, cancel
@@ -250,6 +295,9 @@ struct berth_channel_options {
     unsigned max_in_flight; /* unary calls at once, more fail with OVERLOADED; 0: no limit */
     enum berth_reason unavailable; /* reason for a peer that cannot be reached;
                                       0: PEER_UNAVAILABLE */
+    struct berth_tls *tls;   /* NULL: plaintext. It needs authorities; a certificate is shown */
+    const char *server_name; /* that the server's certificate must have; borrowed for _new;
+                                NULL: the host of target */
 };
 
 /* target: "127.0.0.1:7403", "unix:/path". Does not connect yet. Connecting is given a second

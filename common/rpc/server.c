@@ -22,6 +22,7 @@ enum {
      * times, are sent away (ENHANCE_YOUR_CALM). Clients are told 10 s; this leaves room for
      * jitter. */
     PING_INTERVAL_MIN_MS = 9000,
+    TLS_HANDSHAKE_MS = 10000, /* the core's own default is two minutes */
 };
 
 static grpc_arg int_arg(const char *key, int value)
@@ -32,7 +33,8 @@ static grpc_arg int_arg(const char *key, int value)
     return arg;
 }
 
-static void make_core(struct berth_server *server, unsigned max_streams, size_t memory_bytes)
+static void make_core(struct berth_server *server, unsigned max_streams, size_t memory_bytes,
+                      int64_t handshake_ms)
 {
     grpc_resource_quota *quota = grpc_resource_quota_create("berth-server");
     grpc_arg quota_arg = {.type = GRPC_ARG_POINTER,
@@ -50,6 +52,8 @@ static void make_core(struct berth_server *server, unsigned max_streams, size_t 
         int_arg(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
         int_arg(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, PING_INTERVAL_MIN_MS),
         int_arg(GRPC_ARG_ENABLE_CHANNELZ, 0),
+        int_arg(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, (int)handshake_ms),
+        rpc_tls_door_arg(&server->door),
     };
     grpc_channel_args channel_args = {BERTH_COUNT(args), args};
 
@@ -77,6 +81,7 @@ enum berth_code berth_server_new(const struct berth_server_options *options,
         .private_sockets = options->peers_only && options->n_peer_uids == 0,
         .peer_uids = options->peer_uids,
         .n_peer_uids = options->n_peer_uids,
+        .door = &server->door,
     };
     pthread_condattr_t monotonic;
     enum berth_code code;
@@ -93,10 +98,16 @@ enum berth_code berth_server_new(const struct berth_server_options *options,
     pthread_cond_init(&server->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
     make_core(server, or_default(options->max_streams, MAX_STREAMS),
-              options->memory_bytes ? options->memory_bytes : MEMORY_BYTES);
+              options->memory_bytes ? options->memory_bytes : MEMORY_BYTES,
+              options->handshake_ms ? options->handshake_ms : TLS_HANDSHAKE_MS);
     accept.server = server->core;
 
     code = rpc_acceptor_new(&accept, &server->acceptor, err);
+    if (!code)
+        code = rpc_tls_door_init(&server->door, options->tls, options->tls_clients, err);
+    if (!code)
+        code = rpc_peer_sans_init(&server->peer_sans, options->peer_sans, options->n_peer_sans,
+                                  err);
     if (!code)
         code = berth_pool_new("rpc", or_default(options->n_workers, N_WORKERS), max_queued,
                               &server->pool, err);
@@ -150,7 +161,13 @@ enum berth_code berth_server_add(struct berth_server *server,
 enum berth_code berth_server_listen(struct berth_server *server, const char *address,
                                     int *ret_port, struct berth_error *err)
 {
-    return rpc_acceptor_listen(server->acceptor, address, ret_port, err);
+    return rpc_acceptor_listen(server->acceptor, address, false, ret_port, err);
+}
+
+enum berth_code berth_server_listen_tls(struct berth_server *server, const char *address,
+                                        int *ret_port, struct berth_error *err)
+{
+    return rpc_acceptor_listen(server->acceptor, address, true, ret_port, err);
 }
 
 /* ------------------------------------------------------------------ dispatch */
@@ -304,12 +321,16 @@ static void stop_accepting(void *arg)
 enum berth_code berth_server_start(struct berth_server *server, struct berth_error *err)
 {
     struct start_accepting start = {.server = server};
+    enum berth_code code;
 
     qsort(server->methods, server->n_methods, sizeof(struct rpc_method *), compare_methods);
     for (size_t i = 1; i < server->n_methods; i++)
         if (strcmp(server->methods[i - 1]->def.path, server->methods[i]->def.path) == 0)
             return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "method %s is there twice",
                               server->methods[i]->def.path);
+    code = rpc_tls_door_open(&server->door, server->core, err);
+    if (code)
+        return code;
     grpc_server_start(server->core);
     server->started = true;
     for (int i = 0; i < N_ASKED; i++)
@@ -383,6 +404,8 @@ struct berth_server *berth_server_free(struct berth_server *server)
     berth_pool_free(server->priority_pool);
     rpc_acceptor_free(server->acceptor);
     grpc_server_destroy(server->core);
+    rpc_tls_door_deinit(&server->door);
+    rpc_peer_sans_deinit(&server->peer_sans);
     rpc_health_free(server->health);
     rpc_reflection_free(server->reflection);
     for (size_t i = 0; i < server->n_methods; i++)

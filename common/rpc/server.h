@@ -8,6 +8,7 @@
 #include "common/rpc/core.h"
 #include "common/rpc/metrics.h"
 #include "common/rpc/status.h"
+#include "common/rpc/tls_accept.h"
 #include "common/rpc/trace.h"
 
 /* Besides enum berth_method_flags: also served to non-peers and while draining. */
@@ -36,6 +37,8 @@ struct berth_server {
     grpc_server *core;
     bool started, stopped;
     struct rpc_acceptor *acceptor;
+    struct rpc_tls_door door;
+    struct rpc_peer_sans peer_sans;
     struct rpc_tag shutdown_tag;
     atomic_bool draining;       /* new calls are answered DRAINING */
     atomic_bool shutting;       /* no more calls are asked for */
@@ -60,6 +63,7 @@ struct berth_call {
     atomic_uint refs; /* one per operation in flight, handler and user */
     atomic_bool cancelled, answered;
     bool is_peer, finished;
+    char *peer_name; /* NULL: nobody vouches for one */
     int core_cancelled;
     int64_t start_ns;
     char request_id[RPC_REQUEST_ID_SIZE];

@@ -37,6 +37,7 @@ static EchoResponse *answer(const struct berth_call *call, const EchoRequest *re
     response->text = strdup(req->text);
     response->left_ms = left_ms == INT64_MAX ? -1 : left_ms;
     response->is_peer = berth_call_is_peer(call);
+    response->peer_name = strdup(berth_call_peer_name(call));
     response->traceparent = strdup(berth_call_traceparent(call));
     set_bytes(&response->metadata, metadata, size);
     if (req->response_bytes) {
@@ -336,6 +337,11 @@ void echo_server_start(struct echo_server *server, const struct berth_server_opt
         snprintf(server->address, sizeof server->address, "unix:%s", path);
         ck_assert_msg(!berth_server_listen(echo->server, server->address, NULL, &err), "%s",
                       err.text);
+    }
+    if (mine.tls) {
+        ck_assert_msg(!berth_server_listen_tls(echo->server, "127.0.0.1:0", &port, &err), "%s",
+                      err.text);
+        snprintf(server->tls_address, sizeof server->tls_address, "127.0.0.1:%d", port);
     }
     ck_assert_msg(!berth_server_start(echo->server, &err), "%s", err.text);
 }

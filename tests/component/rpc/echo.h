@@ -33,7 +33,8 @@ extern const size_t n_echo_methods;
 struct echo_server {
     struct echo echo;
     struct berth_loop *loop;
-    char address[160]; /* the first one it listens on */
+    char address[160];    /* the first one it listens on */
+    char tls_address[32]; /* where options have a tls */
 };
 
 /* options may be NULL; its loop is filled in. Listens on loopback TCP and, where path is not

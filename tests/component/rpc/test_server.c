@@ -1,8 +1,5 @@
 /* The server itself: who may connect and call, what it survives, how it ends. */
-#include <arpa/inet.h>
 #include <check.h>
-#include <errno.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -13,8 +10,9 @@
 
 #include "common/time/time.h"
 #include "tests/component/rpc/client.h"
+#include "tests/component/rpc/raw.h"
 
-enum { NOBODY = 65534, N_FLOOD = 200 };
+enum { NOBODY = 65534, N_FLOOD = 200, HANG_UP_MS = 5000 };
 
 static struct echo_server server;
 static struct berth_channel *channel;
@@ -45,44 +43,6 @@ static enum berth_code call(const char *path, bool *ret_peer, struct berth_error
         *ret_peer = resp->is_peer;
     echo_response_free(resp);
     return code;
-}
-
-static uint16_t port_of(const char *address)
-{
-    return (uint16_t)strtoul(strrchr(address, ':') + 1, NULL, 10);
-}
-
-static int raw_connect(uint16_t port)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_port = htons(port),
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
-        close(fd);
-        return -1;
-    }
-    return fd;
-}
-
-/* True: the other end has hung up, within 5 s; what it says before does not matter. */
-static bool hung_up(int fd)
-{
-    int64_t end_ms = berth_tick_ms() + 5000;
-    char bytes[256];
-
-    while (berth_tick_ms() < end_ms) {
-        struct pollfd wait = {.fd = fd, .events = POLLIN};
-        ssize_t n;
-
-        if (poll(&wait, 1, 100) <= 0)
-            continue;
-        n = recv(fd, bytes, sizeof bytes, 0);
-        if (n <= 0)
-            return true;
-    }
-    return false;
 }
 
 /* ------------------------------------------------------------------- peers */
@@ -198,7 +158,7 @@ START_TEST(connections__over_cap__closed)
         fds[i] = raw_connect(port);
         ck_assert_int_ge(fds[i], 0);
     }
-    ck_assert(hung_up(fds[2]));
+    ck_assert(hung_up(fds[2], HANG_UP_MS));
     close(fds[2]);
     close(fds[0]);
     for (int64_t end_ms = berth_tick_ms() + 5000; !room && berth_tick_ms() < end_ms;) {
@@ -217,57 +177,25 @@ START_TEST(connections__over_cap__closed)
 }
 END_TEST
 
-/* Holds many connections to the port that is written to it, until the pipe is closed. */
-static int flood(int commands, int answers)
-{
-    uint16_t port;
-    int fds[N_FLOOD];
-    char byte;
-
-    if (read(commands, &port, sizeof port) != sizeof port)
-        return 1;
-    for (int i = 0; i < N_FLOOD; i++)
-        fds[i] = raw_connect(port);
-    if (write(answers, "x", 1) != 1 || read(commands, &byte, 1) != 0)
-        return 1;
-    for (int i = 0; i < N_FLOOD; i++)
-        close(fds[i]);
-    return 0;
-}
-
 /* Running out of descriptors costs connections, not the listener: the core's own would be
  * closed for good. */
 START_TEST(connections__no_descriptors_left__listener_survives)
 {
     struct rlimit limit, low;
     struct berth_error err;
-    int commands[2], answers[2], status = 0;
-    char byte;
+    struct flood flood;
     bool peer;
-    uint16_t port;
-    pid_t child;
 
-    ck_assert_int_eq(pipe(commands), 0);
-    ck_assert_int_eq(pipe(answers), 0);
-    child = fork();
-    ck_assert_int_ge(child, 0);
-    if (child == 0) {
-        close(commands[1]);
-        _exit(flood(commands[0], answers[1]));
-    }
+    flood_fork(&flood, N_FLOOD);
     start(NULL, NULL);
-    port = port_of(server.address);
     ck_assert(!call(ECHO_PATH("Unary"), &peer, &err));
     ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
     low = limit;
     low.rlim_cur = 64;
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &low), 0);
-    ck_assert_int_eq(write(commands[1], &port, sizeof port), sizeof port);
-    ck_assert_int_eq(read(answers[0], &byte, 1), 1);
+    flood_begin(&flood, port_of(server.address));
     ck_assert_msg(!call(ECHO_PATH("Unary"), &peer, &err), "%s", err.text);
-    close(commands[1]);
-    ck_assert_int_eq(waitpid(child, &status, 0), child);
-    ck_assert_int_eq(status, 0);
+    flood_end(&flood);
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
 
     /* A fresh connection is served again. */
@@ -303,7 +231,7 @@ START_TEST(connections__noise__nobody_disturbed)
     ck_assert_int_eq(send(fd, noises[_i].bytes, noises[_i].size, MSG_NOSIGNAL),
                      noises[_i].size);
     if (noises[_i].cut_off)
-        ck_assert(hung_up(fd));
+        ck_assert(hung_up(fd, HANG_UP_MS));
     ck_assert(!call(ECHO_PATH("Unary"), &peer, &err));
     close(fd);
     stop();
