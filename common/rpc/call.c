@@ -38,6 +38,11 @@ struct berth_call *berth_call_unref(struct berth_call *call)
         protobuf_c_message_free_unpacked(call->request, NULL);
     if (call->received)
         grpc_byte_buffer_destroy(call->received);
+    for (size_t i = 0; i < BERTH_COUNT(call->answer); i++) {
+        if (call->answer[i])
+            rpc_call_metadata_deinit(call->answer[i]);
+        free(call->answer[i]);
+    }
     grpc_metadata_array_destroy(&call->metadata);
     grpc_call_details_destroy(&call->details);
     if (call->core)
@@ -120,15 +125,7 @@ const char *berth_call_peer_name(const struct berth_call *call)
 const void *berth_call_metadata(const struct berth_call *call, const char *key,
                                 size_t *ret_size)
 {
-    for (size_t i = 0; i < call->metadata.count; i++) {
-        const grpc_metadata *entry = &call->metadata.metadata[i];
-
-        if (rpc_slice_is(entry->key, key)) {
-            *ret_size = GRPC_SLICE_LENGTH(entry->value);
-            return GRPC_SLICE_START_PTR(entry->value);
-        }
-    }
-    return NULL;
+    return rpc_metadata_find(&call->metadata, key, ret_size);
 }
 
 const char *berth_call_request_id(const struct berth_call *call)
@@ -201,15 +198,49 @@ void rpc_call_note_end(struct berth_call *call, enum berth_code code,
               rpc_trace_id(call->traceparent, trace), "ms", ms, (char *)NULL);
 }
 
-void rpc_call_status_op(const struct rpc_status *status, grpc_metadata *trailing, grpc_op *op)
+enum berth_code berth_call_add_metadata(struct berth_call *call, enum berth_metadata_kind kind,
+                                        const struct berth_metadata *entry,
+                                        struct berth_error *err)
 {
+    struct rpc_call_metadata **answer = &call->answer[kind];
+
+    if (!*answer && !(*answer = calloc(1, sizeof **answer)))
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    if ((*answer)->n == RPC_CALL_METADATA_MAX)
+        return berth_fail(err, BERTH_REASON_FIELD_INVALID, "more than %d entries of metadata",
+                          RPC_CALL_METADATA_MAX);
+    if (strncmp(entry->key, "grpc-", 5) == 0)
+        return berth_fail(err, BERTH_REASON_FIELD_INVALID, "metadata '%.64s' is the protocol's",
+                          entry->key);
+    return rpc_call_metadata_add(*answer, entry, err);
+}
+
+void rpc_call_initial_op(const struct berth_call *call, grpc_op *op)
+{
+    struct rpc_call_metadata *answer = call->answer[BERTH_METADATA_INITIAL];
+
+    *op = (grpc_op){.op = GRPC_OP_SEND_INITIAL_METADATA};
+    if (!answer)
+        return;
+    op->data.send_initial_metadata.metadata = answer->entries;
+    op->data.send_initial_metadata.count = answer->n;
+}
+
+void rpc_call_status_op(const struct berth_call *call, const struct rpc_status *status,
+                        grpc_metadata *trailing, grpc_op *op)
+{
+    struct rpc_call_metadata *answer = call->answer[BERTH_METADATA_TRAILING];
+    size_t n = answer ? answer->n : 0;
+
     *op = (grpc_op){.op = GRPC_OP_SEND_STATUS_FROM_SERVER};
     op->data.send_status_from_server.status = (grpc_status_code)status->code;
     op->data.send_status_from_server.status_details = (grpc_slice *)&status->message;
-    if (GRPC_SLICE_LENGTH(status->details) == 0)
-        return;
-    *trailing = (grpc_metadata){.key = grpc_slice_from_static_string(RPC_DETAILS_KEY),
-                                .value = status->details};
+    if (answer)
+        trailing = answer->entries;
+    if (GRPC_SLICE_LENGTH(status->details) > 0)
+        trailing[n++] =
+            (grpc_metadata){.key = grpc_slice_from_static_string(RPC_DETAILS_KEY),
+                            .value = status->details}; /* borrowed: not counted in answer->n */
     op->data.send_status_from_server.trailing_metadata = trailing;
-    op->data.send_status_from_server.trailing_metadata_count = 1;
+    op->data.send_status_from_server.trailing_metadata_count = n;
 }

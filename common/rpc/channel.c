@@ -200,19 +200,26 @@ static bool ends_in_bin(const char *key)
     return len > 4 && strcmp(key + len - 4, "-bin") == 0;
 }
 
-static enum berth_code add_entry(struct rpc_call_metadata *metadata, const char *key,
-                                 const void *value, size_t size, struct berth_error *err)
+enum berth_code rpc_call_metadata_add(struct rpc_call_metadata *metadata,
+                                      const struct berth_metadata *from,
+                                      struct berth_error *err)
 {
     grpc_metadata *entry = &metadata->entries[metadata->n];
 
-    *entry = (grpc_metadata){.key = grpc_slice_from_copied_string(key),
-                             .value = grpc_slice_from_copied_buffer(value, size)};
-    metadata->n++;
-    if (!grpc_header_key_is_legal(entry->key) ||
-        (!ends_in_bin(key) && !grpc_header_nonbin_value_is_legal(entry->value)))
-        return berth_fail(err, BERTH_REASON_FIELD_INVALID, "request metadata '%s' is not valid",
-                          key);
-    return BERTH_OK;
+    if (metadata->n == BERTH_COUNT(metadata->entries))
+        return berth_fail(err, BERTH_REASON_FIELD_INVALID, "more than %d entries of metadata",
+                          RPC_CALL_METADATA_MAX);
+    *entry = (grpc_metadata){.key = grpc_slice_from_copied_string(from->key),
+                             .value = grpc_slice_from_copied_buffer(from->value, from->size)};
+    if (grpc_header_key_is_legal(entry->key) &&
+        (ends_in_bin(from->key) || grpc_header_nonbin_value_is_legal(entry->value))) {
+        metadata->n++;
+        return BERTH_OK;
+    }
+    grpc_slice_unref(entry->key);
+    grpc_slice_unref(entry->value);
+    return berth_fail(err, BERTH_REASON_FIELD_INVALID, "metadata '%.64s' is not valid",
+                      from->key);
 }
 
 enum berth_code rpc_call_metadata_init(struct rpc_call_metadata *metadata,
@@ -226,16 +233,30 @@ enum berth_code rpc_call_metadata_init(struct rpc_call_metadata *metadata,
         return berth_fail(err, BERTH_REASON_FIELD_INVALID, "more than %d entries of metadata",
                           RPC_CALL_METADATA_MAX);
     for (size_t i = 0; options && i < options->n_metadata && !code; i++)
-        code = add_entry(metadata, options->metadata[i].key, options->metadata[i].value,
-                         options->metadata[i].size, err);
+        code = rpc_call_metadata_add(metadata, &options->metadata[i], err);
     if (!code && options && options->parent) {
         const char *traceparent = berth_call_traceparent(options->parent);
+        const struct berth_metadata entry = {"traceparent", traceparent, strlen(traceparent)};
 
-        code = add_entry(metadata, "traceparent", traceparent, strlen(traceparent), err);
+        code = rpc_call_metadata_add(metadata, &entry, err);
     }
     if (code)
         rpc_call_metadata_deinit(metadata);
     return code;
+}
+
+const void *rpc_metadata_find(const grpc_metadata_array *metadata, const char *key,
+                              size_t *ret_size)
+{
+    for (size_t i = 0; i < metadata->count; i++) {
+        const grpc_metadata *entry = &metadata->metadata[i];
+
+        if (rpc_slice_is(entry->key, key)) {
+            *ret_size = GRPC_SLICE_LENGTH(entry->value);
+            return GRPC_SLICE_START_PTR(entry->value);
+        }
+    }
+    return NULL;
 }
 
 void rpc_call_metadata_deinit(struct rpc_call_metadata *metadata)

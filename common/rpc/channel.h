@@ -27,17 +27,27 @@ struct berth_channel {
 
 struct berth_channel *rpc_channel_ref(struct berth_channel *channel);
 
-/* Request metadata ready to be sent. */
+/* Metadata ready to be sent. One more than a caller may give: the request's traceparent, the
+ * answer's error details. */
 struct rpc_call_metadata {
     grpc_metadata entries[RPC_CALL_METADATA_MAX + 1];
     size_t n;
 };
+
+/* Errors: FIELD_INVALID (no room, or not allowed in HTTP/2). */
+BERTH_MUST_CHECK enum berth_code rpc_call_metadata_add(struct rpc_call_metadata *metadata,
+                                                       const struct berth_metadata *from,
+                                                       struct berth_error *err);
 
 /* Errors: FIELD_INVALID (too many, or not allowed in HTTP/2). */
 BERTH_MUST_CHECK enum berth_code
 rpc_call_metadata_init(struct rpc_call_metadata *metadata,
                        const struct berth_call_options *options, struct berth_error *err);
 void rpc_call_metadata_deinit(struct rpc_call_metadata *metadata);
+
+/* Of what was received: the first value of a key, borrowed, or NULL. */
+const void *rpc_metadata_find(const grpc_metadata_array *metadata, const char *key,
+                              size_t *ret_size);
 
 /* The caller's timeout (0: default_ms), no later than the parent's deadline. */
 int64_t rpc_call_timeout_ms(const struct berth_call_options *options, int64_t default_ms);

@@ -82,6 +82,15 @@ const char *berth_call_request_id(const struct berth_call *call);
 /* The W3C traceparent to pass on: the caller's, or one made here. "" never. */
 const char *berth_call_traceparent(const struct berth_call *call);
 
+/* Metadata of the answer, copied: INITIAL goes before its first message, TRAILING with the
+ * status. On the loop thread (evented) or before the answer (unary).
+ * Errors: FIELD_INVALID (not valid in HTTP/2, or more than 16 of a kind), OUT_OF_MEMORY. */
+enum berth_metadata_kind { BERTH_METADATA_INITIAL, BERTH_METADATA_TRAILING };
+BERTH_MUST_CHECK enum berth_code berth_call_add_metadata(struct berth_call *call,
+                                                         enum berth_metadata_kind kind,
+                                                         const struct berth_metadata *entry,
+                                                         struct berth_error *err);
+
 /* A unary handler. req is borrowed until it returns (deferred: until the answer). On BERTH_OK
  * it has filled *ret_resp with a message that the runtime frees with
  * protobuf_c_message_free_unpacked(resp, NULL), so all of it is heap-allocated as by unpack;
@@ -348,6 +357,12 @@ struct berth_stream *berth_channel_stream(struct berth_channel *channel, const c
                                           const struct berth_call_options *options,
                                           struct berth_loop *loop,
                                           const struct berth_stream_ops *ops, void *ctx);
+
+/* In .closed of a client's stream only: the metadata of the answer. Borrowed; NULL: not sent.
+ */
+const void *berth_stream_metadata(const struct berth_stream *stream,
+                                  enum berth_metadata_kind kind, const char *key,
+                                  size_t *ret_size);
 
 /* Connected right now? Tries to connect; waits up to wait_ms. For readiness. */
 bool berth_channel_ready(struct berth_channel *channel, int64_t wait_ms);

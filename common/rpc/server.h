@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "common/rpc/accept.h"
+#include "common/rpc/channel.h"
 #include "common/rpc/core.h"
 #include "common/rpc/metrics.h"
 #include "common/rpc/status.h"
@@ -69,6 +70,8 @@ struct berth_call {
     char request_id[RPC_REQUEST_ID_SIZE];
     char traceparent[RPC_TRACEPARENT_SIZE];
 
+    struct rpc_call_metadata *answer[2]; /* by enum berth_metadata_kind; NULL: none */
+
     struct rpc_tag new_tag, close_tag, receive_tag, finish_tag;
     grpc_byte_buffer *received;
 
@@ -96,7 +99,9 @@ void rpc_call_note_end(struct berth_call *call, enum berth_code code,
                        const struct berth_error *err, const char *text);
 /* Fill the operation that sends a status; trailing is room for one entry, in use until the
  * batch has been started. */
-void rpc_call_status_op(const struct rpc_status *status, grpc_metadata *trailing, grpc_op *op);
+void rpc_call_status_op(const struct berth_call *call, const struct rpc_status *status,
+                        grpc_metadata *trailing, grpc_op *op);
+void rpc_call_initial_op(const struct berth_call *call, grpc_op *op);
 
 /* unary.c */
 void rpc_unary_begin(struct berth_call *call); /* takes one ref */

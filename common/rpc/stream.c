@@ -147,8 +147,9 @@ bool berth_stream_write_last(struct berth_stream *stream, struct berth_buf *msg)
 
 void rpc_stream_initial_op(struct berth_stream *stream, grpc_op *op)
 {
-    *op = (grpc_op){.op = GRPC_OP_SEND_INITIAL_METADATA};
-    if (!stream->call)
+    if (stream->call)
+        rpc_server_stream_initial(stream, op);
+    else
         rpc_client_stream_initial(stream, op);
 }
 

@@ -35,6 +35,7 @@ void rpc_stream_initial_sent(struct berth_stream *stream);
 void rpc_server_stream_read_end(struct berth_stream *stream); /* a read found no message */
 bool rpc_server_stream_message_ok(struct berth_stream *stream, struct berth_buf *msg);
 void rpc_server_stream_wrote(struct berth_stream *stream); /* a write is over */
+void rpc_server_stream_initial(struct berth_stream *stream, grpc_op *op);
 bool rpc_server_stream_ended(const struct berth_stream *stream);
 void rpc_server_stream_close(struct berth_stream *stream); /* tell and free */
 void rpc_server_stream_cancel(struct berth_stream *stream);

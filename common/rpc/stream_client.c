@@ -60,6 +60,7 @@ void rpc_client_stream_initial(struct berth_stream *stream, grpc_op *op)
 {
     struct rpc_call_metadata *metadata = of(stream)->metadata;
 
+    *op = (grpc_op){.op = GRPC_OP_SEND_INITIAL_METADATA};
     op->data.send_initial_metadata.count = metadata->n;
     op->data.send_initial_metadata.metadata = metadata->entries;
 }
@@ -182,4 +183,15 @@ void rpc_client_stream_close(struct berth_stream *stream)
     berth_channel_free(client_stream->channel);
     free(client_stream);
     rpc_client_call_ended();
+}
+
+const void *berth_stream_metadata(const struct berth_stream *stream,
+                                  enum berth_metadata_kind kind, const char *key,
+                                  size_t *ret_size)
+{
+    const struct client_stream *client_stream = (const struct client_stream *)stream;
+
+    return rpc_metadata_find(kind == BERTH_METADATA_INITIAL ? &client_stream->initial
+                                                            : &client_stream->trailing,
+                             key, ret_size);
 }

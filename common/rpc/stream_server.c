@@ -23,6 +23,11 @@ bool rpc_server_stream_ended(const struct berth_stream *stream)
     return ((const struct server_stream *)stream)->finishing;
 }
 
+void rpc_server_stream_initial(struct berth_stream *stream, grpc_op *op)
+{
+    rpc_call_initial_op(stream->call, op);
+}
+
 static void on_finished(void *owner, bool ok)
 {
     (void)ok;
@@ -32,13 +37,14 @@ static void on_finished(void *owner, bool ok)
 static void send_status(struct server_stream *server_stream)
 {
     struct berth_stream *stream = &server_stream->stream;
-    grpc_op ops[2] = {{.op = GRPC_OP_SEND_INITIAL_METADATA}};
+    grpc_op ops[2];
     size_t skip = stream->sent_initial ? 1 : 0;
     grpc_metadata trailing;
 
     server_stream->finished = true;
     stream->sent_initial = true;
-    rpc_call_status_op(&server_stream->status, &trailing, &ops[1]);
+    rpc_call_initial_op(stream->call, &ops[0]);
+    rpc_call_status_op(stream->call, &server_stream->status, &trailing, &ops[1]);
     rpc_stream_start(stream, ops + skip, 2 - skip, &stream->end_tag, on_finished);
 }
 
@@ -104,7 +110,7 @@ void berth_stream_answer(struct berth_stream *stream, struct berth_buf *msg)
     bytes = rpc_buf_bytes(msg);
     ops[n] = (grpc_op){.op = GRPC_OP_SEND_MESSAGE};
     ops[n++].data.send_message.send_message = bytes;
-    rpc_call_status_op(&server_stream->status, &trailing, &ops[n++]);
+    rpc_call_status_op(stream->call, &server_stream->status, &trailing, &ops[n++]);
     rpc_stream_start(stream, ops, n, &stream->end_tag, on_finished);
     rpc_stream_initial_sent(stream);
     grpc_byte_buffer_destroy(bytes);
@@ -164,11 +170,12 @@ static void on_waited(void *owner)
  * try; then all that can be done is to give that news time to come. */
 void rpc_server_stream_read_end(struct berth_stream *stream)
 {
-    grpc_op op = {.op = GRPC_OP_SEND_INITIAL_METADATA};
+    grpc_op op;
 
     stream->reading = true; /* no other read until this one is answered */
     if (!stream->sent_initial) {
         stream->sent_initial = true;
+        rpc_call_initial_op(stream->call, &op);
         rpc_stream_start(stream, &op, 1, &stream->probe_tag, on_probed);
         return;
     }

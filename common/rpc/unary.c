@@ -28,8 +28,8 @@ void rpc_unary_finish(struct berth_call *call, enum berth_code code,
     struct berth_error failure;
     struct rpc_status status;
     grpc_metadata trailing;
-    grpc_op ops[3] = {{.op = GRPC_OP_SEND_INITIAL_METADATA}};
-    size_t n = 1;
+    grpc_op ops[3];
+    size_t n = 0;
 
     if (code == BERTH_OK && response)
         body = berth_buf_pack(response);
@@ -47,12 +47,13 @@ void rpc_unary_finish(struct berth_call *call, enum berth_code code,
     }
     rpc_status_encode(code, err, call->method->def.path, call->request_id, &status);
     rpc_call_note_end(call, status.code, err, err ? err->text : "");
+    rpc_call_initial_op(call, &ops[n++]);
     if (body) {
         bytes = rpc_buf_bytes(body);
-        ops[n].op = GRPC_OP_SEND_MESSAGE;
+        ops[n] = (grpc_op){.op = GRPC_OP_SEND_MESSAGE};
         ops[n++].data.send_message.send_message = bytes;
     }
-    rpc_call_status_op(&status, &trailing, &ops[n++]);
+    rpc_call_status_op(call, &status, &trailing, &ops[n++]);
     call->finish_tag = (struct rpc_tag){.fn = on_finished, .owner = berth_call_ref(call)};
     rpc_start_batch(call->core, ops, n, &call->finish_tag);
     if (bytes)
