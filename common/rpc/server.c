@@ -436,6 +436,19 @@ static void gauge(struct rpc_text *text, const char *name, const char *kind, con
                  (unsigned long long)value);
 }
 
+static void tls_metrics(struct rpc_text *text, struct berth_tls *tls)
+{
+    struct rpc_tls_stats stats = rpc_tls_stats(tls);
+
+    gauge(text, "berth_tls_certificate_not_after_seconds", "gauge",
+          "End of our certificate, seconds since the epoch.",
+          (uint64_t)stats.not_after_ms / 1000);
+    gauge(text, "berth_tls_reloads_total", "counter",
+          "Times that changed certificates were taken up.", stats.n_reloads);
+    gauge(text, "berth_tls_reload_failures_total", "counter",
+          "Looks at changed certificates that could not be used.", stats.n_failures);
+}
+
 char *berth_server_metrics(struct berth_server *server)
 {
     size_t n = server->n_methods + 1;
@@ -462,6 +475,8 @@ char *berth_server_metrics(struct berth_server *server)
               atomic_load(&server->queued_bytes));
         gauge(&text, "berth_rpc_overloaded_total", "counter", "Calls refused for want of room.",
               atomic_load(&server->n_overloaded));
+        if (server->door.tls)
+            tls_metrics(&text, server->door.tls);
     }
     free(names);
     free(metrics);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "common/svc/address.h"
+#include "common/svc/tls.h"
 
 enum {
     WORKERS_MAX = 1024,
@@ -18,8 +19,8 @@ enum {
 
 static const struct berth_config_key common_keys[] = {
     KEY(listen, STR, "",
-        "address to serve gRPC on besides the unix socket: a loopback address or unix:/path; "
-        "empty: none"),
+        "address to serve gRPC on besides the unix socket: unix:/path, or a numeric address "
+        "with a port, which beyond loopback needs TLS; empty: none"),
     KEY(metrics_listen, STR, "",
         "loopback address to serve Prometheus metrics on by HTTP; empty: none"),
     KEY(run_dir, STR, "/run/berth", "folder of the suite's unix sockets, made when absent"),
@@ -28,9 +29,25 @@ static const struct berth_config_key common_keys[] = {
     KEY(peer_uids, STR, "",
         "uids, separated by commas, that count as services of the suite besides root and our "
         "own"),
+    KEY(tls_cert, STR, "",
+        "file with our certificate and those between it and its authority (PEM). With it "
+        "listen "
+        "is served with TLS 1.2 and 1.3; unix sockets stay as they are. Changed files are "
+        "taken "
+        "up within 5 s or at SIGHUP"),
+    KEY(tls_key, STR, "", "file with the private key of tls_cert (PEM, not encrypted)"),
+    KEY(tls_ca, STR, "",
+        "file with the authorities (PEM) of other services' certificates and of clients'. With "
+        "it our own connections to host:port use mutual TLS, and clients may show a "
+        "certificate; to an internal service they must"),
+    KEY(tls_require_client, BOOL, "false",
+        "a public service, too, serves TLS only to clients with a certificate of tls_ca"),
+    KEY(peer_sans, STR, "",
+        "names in certificates, separated by commas, that count as services of the suite: DNS "
+        "names or URIs (spiffe://berth/dataplane), whole"),
     KEY(insecure_dev, BOOL, "false",
-        "everybody is a peer; internal services may listen on loopback TCP. Never in "
-        "production"),
+        "everybody is a peer; internal services may listen on loopback TCP without TLS. Never "
+        "in production"),
     KEY(workers, INT, "32",
         "threads that serve calls, 9 to 1024; they start as they are needed"),
     KEY(drain, MS, "10s", "time that calls in progress get to end after SIGTERM, at most 1h"),
@@ -205,15 +222,12 @@ static enum berth_code check_addresses(const struct berth_service *service,
                                        struct svc_settings *settings, struct berth_error *err)
 {
     struct sockaddr_storage ignored;
-    enum berth_code code = BERTH_OK;
+    enum berth_code code = svc_check_tls(service, settings, err);
 
-    if (service->internal && *settings->listen && !settings->insecure_dev)
-        return berth_fail_field(err, "listen",
-                                "%s is internal and serves its unix socket only (insecure_dev "
-                                "lifts that, for development)",
-                                service->name);
-    if (*settings->listen)
-        code = svc_check_listen("listen", settings->listen, err);
+    if (!code && *settings->listen)
+        code = svc_check_listen("listen", settings->listen, *settings->tls_cert, err);
+    if (!code && *settings->listen && !svc_is_on_this_machine(settings->listen))
+        code = svc_check_beyond(service, settings, err);
     if (!code && *settings->metrics_listen)
         code = svc_parse_loopback("metrics_listen", settings->metrics_listen, &ignored, err);
     return code;
@@ -260,8 +274,10 @@ enum berth_code svc_setup_load(struct svc_setup *setup, struct berth_error *err)
 
 void svc_setup_deinit(struct svc_setup *setup)
 {
-    if (setup->settings)
+    if (setup->settings) {
+        free(setup->settings->san_text);
         berth_config_deinit(setup->keys, setup->n_keys, setup->settings);
+    }
     free(setup->settings);
     free(setup->keys);
     for (size_t i = 0; i < setup->n_overrides; i++)

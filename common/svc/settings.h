@@ -4,18 +4,27 @@
 #include "common/log/log.h"
 #include "common/svc/svc.h"
 
-enum { SVC_PEERS_MAX = 32, SVC_PATH_MAX = 88 }; /* a socket's path may have 107 characters */
+enum {
+    SVC_PEERS_MAX = 32,
+    SVC_SAN_MAX = 255,
+    SVC_PATH_MAX = 88
+}; /* a socket's path may have 107 characters */
 
 /* Common settings as loaded; the service's own follow behind it in the same block. */
 struct svc_settings {
     char *listen, *run_dir, *deployment, *metrics_listen, *log_level, *peer_uids;
-    bool insecure_dev;
+    char *tls_cert, *tls_key, *tls_ca, *peer_sans;
+    bool tls_require_client, insecure_dev;
     int64_t workers, drain;
 
     /* Derived when all was checked. */
     enum berth_log_level level;
     unsigned uids[SVC_PEERS_MAX];
     size_t n_uids;
+    char *san_text; /* peer_sans with ends in place of commas; sans point into it */
+    const char *sans[SVC_PEERS_MAX];
+    size_t n_sans;
+    enum berth_tls_clients tls_clients;
     char socket[SVC_PATH_MAX + 32]; /* "unix:<run_dir>/<name>.sock" */
 };
 

@@ -10,9 +10,11 @@
 #include <sys/stat.h>
 
 #include "common/log/log.h"
+#include "common/svc/address.h"
 #include "common/svc/metrics.h"
 #include "common/svc/readiness.h"
 #include "common/svc/settings.h"
+#include "common/svc/tls.h"
 
 enum { EXIT_USAGE = 2, POOL_QUEUE = 4096 };
 
@@ -92,6 +94,9 @@ static enum berth_code make_runtime(struct process *process, struct berth_error 
         .peers_only = process->service->internal,
         .peer_uids = settings->uids,
         .n_peer_uids = settings->n_uids,
+        .tls_clients = settings->tls_clients,
+        .peer_sans = settings->sans,
+        .n_peer_sans = settings->n_sans,
         .insecure_dev = settings->insecure_dev,
     };
     enum berth_code code;
@@ -100,7 +105,10 @@ static enum berth_code make_runtime(struct process *process, struct berth_error 
     runtime->run_dir = settings->run_dir;
     runtime->n_workers = (unsigned)settings->workers;
     runtime->insecure_dev = settings->insecure_dev;
+    runtime->mutual_tls = *settings->tls_ca;
     code = make_run_dir(settings->run_dir, err);
+    if (!code)
+        code = svc_open_tls(settings, &runtime->tls, err);
     if (!code)
         code = berth_loop_new(&runtime->loop, err);
     if (!code)
@@ -109,6 +117,7 @@ static enum berth_code make_runtime(struct process *process, struct berth_error 
         code = berth_pool_new("pool", (unsigned)settings->workers, POOL_QUEUE, &runtime->pool,
                               err);
     options.loop = runtime->loop;
+    options.tls = runtime->tls;
     return code ? code : berth_server_new(&options, &runtime->server, err);
 }
 
@@ -131,6 +140,18 @@ static enum berth_code fill_server(struct process *process, struct berth_error *
     return code;
 }
 
+static enum berth_code listen_beside(struct process *process, struct berth_error *err)
+{
+    const struct svc_settings *settings = process->setup->settings;
+    struct berth_server *server = process->runtime.server;
+
+    if (!*settings->listen)
+        return BERTH_OK;
+    if (process->runtime.tls && !svc_is_unix(settings->listen))
+        return berth_server_listen_tls(server, settings->listen, NULL, err);
+    return berth_server_listen(server, settings->listen, NULL, err);
+}
+
 static enum berth_code open_doors(struct process *process, struct berth_error *err)
 {
     const struct svc_settings *settings = process->setup->settings;
@@ -143,8 +164,8 @@ static enum berth_code open_doors(struct process *process, struct berth_error *e
     enum berth_code code;
 
     code = berth_server_listen(process->runtime.server, settings->socket, NULL, err);
-    if (!code && *settings->listen)
-        code = berth_server_listen(process->runtime.server, settings->listen, NULL, err);
+    if (!code)
+        code = listen_beside(process, err);
     if (!code && *settings->metrics_listen)
         code = svc_metrics_new(settings->metrics_listen, &source, &process->metrics, err);
     if (!code)
@@ -172,7 +193,8 @@ static enum berth_code start(struct process *process, struct berth_error *err)
     if (code)
         return code;
     berth_info("ready", "version", BERTH_VERSION, "deployment", settings->deployment, "socket",
-               settings->socket, "listen", settings->listen, "metrics",
+               settings->socket, "listen", settings->listen, "tls",
+               process->runtime.tls ? settings->tls_cert : "", "metrics",
                settings->metrics_listen);
     return BERTH_OK;
 }
@@ -199,18 +221,21 @@ static void stop(struct process *process, int64_t drain_ms)
     runtime->server = berth_server_free(runtime->server);
     runtime->pool = berth_pool_free(runtime->pool);
     runtime->loop = berth_loop_free(runtime->loop);
+    runtime->tls = berth_tls_free(runtime->tls);
 }
 
 static void reload(struct process *process)
 {
     struct berth_error err = {0};
 
-    if (!process->service->reload)
+    if (process->runtime.tls)
+        berth_tls_reload(process->runtime.tls); /* tells by itself */
+    if (!process->service->reload && !process->runtime.tls)
         berth_info("nothing to read again", "signal", "SIGHUP");
-    else if (process->service->reload(process->state, &err))
+    else if (process->service->reload && process->service->reload(process->state, &err))
         berth_log_error("not read again, going on with what was read before", "reason",
                         berth_reason_name(err.reason), "error", err.text);
-    else
+    else if (process->service->reload)
         berth_info("read again", "signal", "SIGHUP");
 }
 
@@ -224,6 +249,7 @@ static int wait_for_signal(struct process *process, const sigset_t *set)
     /* A second signal ends the process at once. */
     signal(SIGTERM, SIG_DFL);
     signal(SIGINT, SIG_DFL);
+    signal(SIGHUP, SIG_IGN);
     sigprocmask(SIG_UNBLOCK, set, NULL);
     return number;
 }
@@ -267,6 +293,18 @@ static int complain(const struct berth_service *service, const struct berth_erro
     return EXIT_USAGE;
 }
 
+static int check(const struct svc_setup *setup)
+{
+    struct berth_error err = {0};
+    struct berth_tls *tls;
+
+    if (svc_open_tls(setup->settings, &tls, &err) != BERTH_OK)
+        return complain(setup->service, &err);
+    berth_tls_free(tls);
+    printf("the settings are valid\n");
+    return EXIT_SUCCESS;
+}
+
 static int act(struct svc_setup *setup)
 {
     struct berth_error err = {0};
@@ -282,10 +320,8 @@ static int act(struct svc_setup *setup)
     }
     if (svc_setup_load(setup, &err) != BERTH_OK)
         return complain(setup->service, &err);
-    if (setup->action == SVC_CHECK) {
-        printf("the settings are valid\n");
-        return EXIT_SUCCESS;
-    }
+    if (setup->action == SVC_CHECK)
+        return check(setup);
     if (setup->action == SVC_PRINT) {
         text = berth_config_describe(setup->keys, setup->n_keys, setup->settings);
         printf("%s", text ? text : "");
@@ -320,10 +356,19 @@ enum berth_code berth_peer_channel(const struct berth_runtime *runtime, const ch
                                    const struct berth_channel_options *options,
                                    struct berth_channel **ret, struct berth_error *err)
 {
+    struct berth_channel_options mine = options ? *options : (struct berth_channel_options){0};
     char socket[SVC_PATH_MAX + 64];
 
-    if (target && *target)
-        return berth_channel_new(target, options, ret, err);
+    if (target && *target) {
+        if (!svc_is_unix(target) && runtime->mutual_tls)
+            mine.tls = runtime->tls;
+        else if (!svc_is_on_this_machine(target) && !runtime->insecure_dev)
+            return berth_fail_field(err, "tls_ca",
+                                    "must be set with tls_cert and tls_key, since the address "
+                                    "of %s, %s, is not on this machine",
+                                    peer, target);
+        return berth_channel_new(target, &mine, ret, err);
+    }
     if (snprintf(socket, sizeof socket, "unix:%s/%s.sock", runtime->run_dir, peer) >=
         (int)sizeof socket)
         return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "peer name too long");

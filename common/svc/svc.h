@@ -15,6 +15,8 @@ struct berth_runtime {
     unsigned n_workers;      /* of pool */
     const char *deployment;  /* the operator's deployment id, 1..64 of [a-z0-9-] */
     const char *run_dir;     /* where the suite's unix sockets are */
+    struct berth_tls *tls;   /* our certificate, if any */
+    bool mutual_tls;         /* and the authorities of other services' */
     bool insecure_dev;
 };
 
@@ -23,10 +25,11 @@ struct berth_service {
     const char *doc;  /* one line for --help */
     int port;         /* default TCP port of a public service; metrics are on port + 100, also
                          where it is internal. 0: neither */
-    bool internal;    /* peers only, on the unix socket only */
+    bool internal;    /* peers only, on the unix socket, and with mutual TLS on TCP */
     const struct berth_config_key *keys; /* besides the common ones that svc adds: listen,
                                             run_dir, deployment, metrics_listen, log_level,
-                                            insecure_dev, peer_uids, workers, drain */
+                                            insecure_dev, peer_uids, peer_sans, tls_*, workers,
+                                            drain */
     size_t n_keys;
     size_t config_size; /* of the service's own settings struct */
     const struct berth_method *methods;
@@ -61,7 +64,9 @@ struct berth_service {
  */
 int berth_service_main(const struct berth_service *service, int argc, char **argv);
 
-/* A channel to another service of the suite: target "" means <run_dir>/<peer>.sock. */
+/* A channel to another service of the suite: target "" means <run_dir>/<peer>.sock. To
+ * "host:port" it uses mutual TLS where that is set up; without it only loopback is allowed
+ * (FIELD_INVALID). */
 BERTH_MUST_CHECK enum berth_code berth_peer_channel(const struct berth_runtime *runtime,
                                                     const char *peer, const char *target,
                                                     const struct berth_channel_options *options,

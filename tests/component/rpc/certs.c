@@ -8,6 +8,7 @@
 #include <openssl/x509v3.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -78,17 +79,30 @@ void certs_write(const char *name, const char *text)
     end_file(file, name, "");
 }
 
-void certs_copy(const char *from, const char *to)
+static void append_file(char *text, const char *name)
 {
-    FILE *in = fopen(certs_path(from), "r");
-    char *text = calloc(1, FILE_MAX);
+    FILE *in = fopen(certs_path(name), "r");
 
     ck_assert_ptr_nonnull(in);
-    ck_assert_ptr_nonnull(text);
-    ck_assert_uint_gt(fread(text, 1, FILE_MAX - 1, in), 0);
+    ck_assert_uint_gt(fread(text + strlen(text), 1, FILE_MAX - 1 - strlen(text), in), 0);
     fclose(in);
+}
+
+void certs_join(const char *from, const char *more, const char *to)
+{
+    char *text = calloc(1, FILE_MAX);
+
+    ck_assert_ptr_nonnull(text);
+    append_file(text, from);
+    if (more)
+        append_file(text, more);
     certs_write(to, text);
     free(text);
+}
+
+void certs_copy(const char *from, const char *to)
+{
+    certs_join(from, NULL, to);
 }
 
 /* ------------------------------------------------------------------ certificates */

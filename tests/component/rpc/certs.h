@@ -30,6 +30,7 @@ void certs_authority_free(struct certs_authority *authority);
  * and <name>.key, each in one step. */
 void certs_issue(const char *name, const struct certs_options *options);
 
-/* For broken files: writes text in one step; copies a file in one step. */
+/* Writes text, or what is in one or two files (more may be NULL), in one step. */
 void certs_write(const char *name, const char *text);
 void certs_copy(const char *from, const char *to);
+void certs_join(const char *from, const char *more, const char *to);
