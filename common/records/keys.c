@@ -67,3 +67,8 @@ const char *berth_key_operation(char *buf, const char *tenant, const char *opera
 {
     return make(buf, tenant, "op/", operation);
 }
+
+const char *berth_key_request(char *buf, const char *tenant, const char *digest)
+{
+    return make(buf, tenant, "rq/", digest);
+}

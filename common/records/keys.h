@@ -20,6 +20,9 @@ const char *berth_key_events(char *buf, const char *tenant);
 const char *berth_key_tenant(char *buf, const char *tenant);
 const char *berth_key_operation(char *buf, const char *tenant, const char *operation);
 
+/* HASH, gone after 24 h: what a request id was used for. digest: 32 hex digits of it. */
+const char *berth_key_request(char *buf, const char *tenant, const char *digest);
+
 #define BERTH_KEY_TENANTS "berth:tenants"       /* SET of tenant ids: a hint */
 #define BERTH_KEY_DEPLOYMENT "berth:deployment" /* the deployment id */
 #define BERTH_KEY_EPOCH "berth:epoch"           /* present: the index is whole */

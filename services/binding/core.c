@@ -112,6 +112,11 @@ bool binding_has_own_image(const struct binding_doc *doc)
            doc->session.spec->image->source_case != BERTH__COMMON__V1__IMAGE__SOURCE__NOT_SET;
 }
 
+bool binding_cordoned(const struct binding_view *view)
+{
+    return view->now_ms < view->config.cordon_until_ms;
+}
+
 bool binding_stale(const struct binding_view *view)
 {
     return view->doc.bound.set && view->config.exists && !binding_has_own_image(&view->doc) &&

@@ -79,6 +79,9 @@ bool binding_condemned(const struct binding_doc *doc, const char *sandbox_id);
 bool binding_token_live(const struct binding_token *token, int64_t now_ms);
 /* Some live token of this kind (0: any) names the sandbox. */
 bool binding_named(const struct binding_view *view, const char *sandbox_id, int kind);
+/* The config of the session takes nothing new: the one judgement of a cordon, by the store's
+ * clock. */
+bool binding_cordoned(const struct binding_view *view);
 /* The bound sandbox must not be torn down now. */
 bool binding_protected(const struct binding_view *view);
 bool binding_stale(const struct binding_view *view);

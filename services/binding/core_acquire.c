@@ -73,7 +73,7 @@ static enum berth_code check_new_config(const struct binding_view *view,
     if (!view->config.exists || strcmp(view->config.state, "deleting") == 0)
         return berth_fail(err, BERTH_REASON_CONFIG_NOT_FOUND, "no config '%s'",
                           view->config_id);
-    if (view->now_ms < view->config.cordon_until_ms)
+    if (binding_cordoned(view))
         return berth_fail(err, BERTH_REASON_CONFIG_CORDONED, "config '%s' is cordoned",
                           view->config_id);
     return BERTH_OK;

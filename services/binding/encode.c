@@ -249,6 +249,7 @@ enum berth_code binding_encode_acquire(const struct binding_ref *ref,
     out->stale = binding_stale(view);
     out->turn_running = binding_turn_running(view);
     out->keyed_create = view->config.keyed_create;
+    out->cordoned = binding_cordoned(view);
     out->session = binding_encode_record(ref, doc);
     ok = out->session || doc->session.state == BINDING_STATE_NONE;
     if (doc->bound.set) {

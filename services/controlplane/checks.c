@@ -308,6 +308,7 @@ static enum berth_code check_rules(const char *prefix,
         code = berth_fail(err, BERTH_REASON_CAPABILITY_MISSING,
                           "%s.rules: no backend serves egress rules yet", prefix);
         BERTH_ERROR_SET(err, resource, "network.l7");
+        BERTH_ERROR_SET(err, field, path(buf, prefix, "rules"));
     }
     return code;
 }

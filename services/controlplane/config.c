@@ -10,6 +10,7 @@
 #include "common/records/keys.h"
 #include "common/records/message_json.h"
 #include "common/records/target.h"
+#include "services/controlplane/config_apply.h"
 #include "services/controlplane/names.h"
 
 typedef Berth__Control__V1__SandboxConfig SandboxConfig;
@@ -22,7 +23,7 @@ enum { SETTINGS_MAX = 4 << 20, ROW_PREFIX_LEN = 4 };
 
 const char *const cp_config_fields[] = {
     "rev",      "settings",    "state", "account", "keyed", "create_horizon_ms",
-    "template", "credentials", "info",  "request", "image", "next_generation"};
+    "template", "credentials", "info",  "secrets", "image", "next_generation"};
 const size_t cp_n_config_fields = BERTH_COUNT(cp_config_fields);
 
 struct cp_config *cp_config_ref(struct cp_config *config)
@@ -67,22 +68,34 @@ static enum berth_code read_message(const struct berth_doc *doc, const char *fie
     return BERTH_OK;
 }
 
-static enum berth_code read_request(const struct berth_doc *doc, struct cp_config *config,
+static enum berth_code read_secrets(const struct berth_doc *doc, struct cp_config *config,
                                     struct berth_error *err)
 {
     BERTH_AUTO(json_decref) json_t *json = NULL;
-    const char *text = berth_doc_get(doc, "request");
+    const char *text = berth_doc_get(doc, "secrets");
     struct berth_error why;
 
     if (!*text)
         return BERTH_OK;
     if (berth_json_parse(text, strlen(text), SETTINGS_MAX, &json, &why) ||
-        berth_json_get_str(json, "id", config->create_request_id,
-                           sizeof config->create_request_id, "", &why) ||
-        berth_json_get_str(json, "digest", config->create_digest, sizeof config->create_digest,
-                           "", &why))
-        return broken(doc, "request", &why, err);
+        berth_json_get_str(json, "fingerprint", config->secrets_mark,
+                           sizeof config->secrets_mark, "", &why))
+        return broken(doc, "secrets", &why, err);
+    for (size_t i = 0; i < CP_CREDENTIALS_MEMBERS; i++)
+        if (json_is_true(json_object_get(json, cp_credentials_members[i])))
+            config->secrets_members |= 1U << i;
     return BERTH_OK;
+}
+
+static char *secrets_text(const struct cp_config *config)
+{
+    BERTH_AUTO(json_decref)
+    json_t *json = json_pack("{s:s}", "fingerprint", config->secrets_mark);
+
+    for (size_t i = 0; json && i < CP_CREDENTIALS_MEMBERS; i++)
+        if (config->secrets_members & 1U << i)
+            json_object_set_new(json, cp_credentials_members[i], json_true());
+    return json ? berth_json_format(json) : NULL;
 }
 
 static enum berth_code count_rows(const struct berth_doc *doc, struct cp_config *config,
@@ -136,7 +149,7 @@ enum berth_code cp_config_decode(const struct berth_doc *doc, const char *tenant
         code = read_message(doc, "info", &berth__backend__v1__get_info_response__descriptor,
                             &config->info, err);
     if (!code)
-        code = read_request(doc, config, err);
+        code = read_secrets(doc, config, err);
     if (!code)
         code = count_rows(doc, config, err);
     if (code)
@@ -167,10 +180,7 @@ enum berth_code cp_config_write(struct berth_cas *cas, const struct cp_config *c
 {
     BERTH_AUTO(free) char *settings = message_text(config->settings);
     BERTH_AUTO(free) char *info = message_text(config->info);
-    BERTH_AUTO(json_decref)
-    json_t *request = json_pack("{s:s,s:s}", "id", config->create_request_id, "digest",
-                                config->create_digest);
-    BERTH_AUTO(free) char *request_text = request ? berth_json_format(request) : NULL;
+    BERTH_AUTO(free) char *secrets = secrets_text(config);
     const ProtobufCBinaryData *sealed = &config->target->sealed_credentials;
     char key[BERTH_KEY_MAX], rev[17], account[CP_ACCOUNT_HEX_SIZE], horizon[24], cordon[24];
     int64_t cordon_ms =
@@ -178,7 +188,7 @@ enum berth_code cp_config_write(struct berth_cas *cas, const struct cp_config *c
             ? berth_timestamp_ms(config->settings->cordon_expire_time, FOR_EVER_MS)
             : 0;
 
-    if (!settings || !info || !request_text)
+    if (!settings || !info || !secrets)
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     berth_key_config(key, config->tenant_id, config->config_id);
     snprintf(horizon, sizeof horizon, "%" PRId64,
@@ -192,7 +202,7 @@ enum berth_code cp_config_write(struct berth_cas *cas, const struct cp_config *c
         config->settings->rollout == BERTH__CONTROL__V1__ROLLOUT__ROLLOUT_NEW_SESSIONS
             ? "new_sessions"
             : "next_turn",
-        "template", config->settings->template_id, "info", info, "request", request_text, NULL);
+        "template", config->settings->template_id, "info", info, "secrets", secrets, NULL);
     if (sealed->len > 0)
         berth_cas_hset(cas, key, "credentials", sealed->data, sealed->len);
     else
@@ -236,17 +246,21 @@ SandboxConfig *cp_config_show(const struct cp_config *config)
     if (!out)
         return NULL;
     out->credentials_set = config->target->sealed_credentials.len > 0;
+    if (config->read_ms &&
+        config->read_ms >= berth_timestamp_ms(out->cordon_expire_time, FOR_EVER_MS))
+        out->cordoned = false; /* it is over */
+    for (size_t i = 0; i < CP_CREDENTIALS_MEMBERS; i++)
+        if ((config->secrets_members & 1U << i) &&
+            !berth_add_string(&out->n_credentials_members, &out->credentials_members,
+                              cp_credentials_members[i]))
+            return berth_message_free(out);
     if (!berth_set_string(&out->config_id, config->config_id) ||
         !berth_set_string(&out->tenant_id, config->tenant_id) ||
-        !berth_set_string(&out->fingerprint, config->doc.account) || !show_image(config, out))
+        !berth_set_string(&out->fingerprint, config->doc.account) ||
+        !berth_set_string(&out->credentials_fingerprint, config->secrets_mark) ||
+        !show_image(config, out))
         return berth_message_free(out);
     return out;
-}
-
-bool cp_config_cordoned(const struct cp_config *config, int64_t now_ms)
-{
-    return config->settings->cordoned &&
-           now_ms < berth_timestamp_ms(config->settings->cordon_expire_time, FOR_EVER_MS);
 }
 
 /* ---------------------------------------------------------- target, account */
@@ -355,6 +369,36 @@ enum berth_code cp_config_open(const struct berth_keyring *keyring, const Backen
     if (!credentials)
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     *ret = credentials;
+    return BERTH_OK;
+}
+
+enum berth_code cp_config_mark(const struct berth_keyring *keyring, struct cp_config *config,
+                               const Credentials *credentials, struct berth_error *err)
+{
+    const char *tenant = config->settings->tenant_id;
+    size_t tenant_size = strlen(tenant) + 1, size;
+    BERTH_AUTO(free) uint8_t *data = NULL;
+    uint8_t mac[32];
+    bool there;
+
+    config->secrets_mark[0] = 0;
+    config->secrets_members = 0;
+    if (is_empty(credentials))
+        return BERTH_OK;
+    size = tenant_size + protobuf_c_message_get_packed_size(&credentials->base);
+    data = malloc(size);
+    if (!data)
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    memcpy(data, tenant, tenant_size);
+    protobuf_c_message_pack(&credentials->base, data + tenant_size);
+    there = berth_keyring_mac(keyring, "", "credentials fingerprint", data, size, mac);
+    berth_wipe(data, size);
+    if (!there)
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    berth_hex(config->secrets_mark, mac, (CP_MARK_SIZE - 1) / 2);
+    for (size_t i = 0; i < CP_CREDENTIALS_MEMBERS; i++)
+        if (**cp_credentials_member((Credentials *)credentials, i))
+            config->secrets_members |= 1U << i;
     return BERTH_OK;
 }
 

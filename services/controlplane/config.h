@@ -4,8 +4,9 @@
  *
  * HASH fields of the control plane: rev; settings (JSON of SandboxConfig without credentials
  * and without what other fields say); state; account; keyed; create_horizon_ms; template;
- * credentials (sealed bytes); info (JSON of the adapter's GetInfoResponse); request (JSON: who
- * made it). */
+ * credentials (sealed bytes); secrets (JSON: fingerprint and members of the credentials); info
+ * (JSON of the adapter's GetInfoResponse); cordon_until_ms (binding's word for the cordon);
+ * rollout. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,7 +19,7 @@
 #include "common/records/config_doc.h"
 #include "common/redis/redis.h"
 
-enum { CP_ETAG_SIZE = 17 };
+enum { CP_ETAG_SIZE = 17, CP_MARK_SIZE = 17 };
 
 /* Immutable once made; shared by reference. */
 struct cp_config {
@@ -30,8 +31,9 @@ struct cp_config {
         *settings; /* with etag and times; no credentials, no image */
     Berth__Backend__V1__GetInfoResponse *info; /* capabilities is not NULL */
     Berth__Common__V1__BackendTarget *target;
-    char create_request_id[129];
-    char create_digest[65];
+    char secrets_mark[CP_MARK_SIZE]; /* "": no credentials are set */
+    unsigned secrets_members;        /* bit i: member i of the credentials is set */
+    int64_t read_ms; /* when it was read, by the store's clock; 0: not from there */
     unsigned
         live_snapshots; /* rows building, active or superseded; only where rows were read */
 };
@@ -60,9 +62,6 @@ BERTH_MUST_CHECK enum berth_code cp_config_write(struct berth_cas *cas,
 /* What the public API shows: no secret. Owned. NULL: no memory. */
 Berth__Control__V1__SandboxConfig *cp_config_show(const struct cp_config *config);
 
-/* Nothing new is created there at this time. */
-bool cp_config_cordoned(const struct cp_config *config, int64_t now_ms);
-
 /* The target of a config from its settings; sealed (taken from, copied) may be empty. account:
  * 32 bytes or NULL. Owned; NULL: no memory. */
 Berth__Common__V1__BackendTarget *
@@ -87,4 +86,9 @@ BERTH_MUST_CHECK enum berth_code cp_config_open(const struct berth_keyring *keyr
                                                 const Berth__Common__V1__BackendTarget *target,
                                                 Berth__Control__V1__Credentials **ret,
                                                 struct berth_error *err);
+/* What may be shown of credentials: a keyed fingerprint of the tenant's, and which members are
+ * set. */
+BERTH_MUST_CHECK enum berth_code
+cp_config_mark(const struct berth_keyring *keyring, struct cp_config *config,
+               const Berth__Control__V1__Credentials *credentials, struct berth_error *err);
 void *cp_credentials_free(Berth__Control__V1__Credentials *credentials);

@@ -6,6 +6,7 @@
 #include "common/http/url.h"
 #include "common/messages/messages.h"
 #include "services/controlplane/checks.h"
+#include "services/controlplane/config_apply.h"
 #include "services/controlplane/controlplane.h"
 
 typedef Berth__Control__V1__SandboxConfig SandboxConfig;
@@ -51,27 +52,29 @@ static enum berth_code check_pem(const char *field, const char *value, struct be
 
     if (len > PEM_MAX)
         return berth_fail_field(err, field, "must be at most %d bytes", PEM_MAX);
-    if (len > 0 && value[0] != '*' && !strstr(value, "-----BEGIN "))
+    if (len > 0 && !cp_is_masked(value) && !strstr(value, "-----BEGIN "))
         return berth_fail_field(err, field, "must be PEM");
     return BERTH_OK;
 }
 
-static enum berth_code check_credentials(const Credentials *credentials,
+static enum berth_code check_credentials(const Credentials *credentials, bool partial,
                                          struct berth_error *err)
 {
-    enum berth_code code;
+    enum berth_code code = BERTH_OK;
 
-    if (!credentials)
-        return BERTH_OK;
-    code =
-        berth_check_text("config.credentials.api_key", credentials->api_key, 0, KEY_MAX, err);
-    if (!code)
-        code = check_pem("config.credentials.ca_pem", credentials->ca_pem, err);
-    if (!code)
-        code =
-            check_pem("config.credentials.client_cert_pem", credentials->client_cert_pem, err);
-    if (!code)
-        code = check_pem("config.credentials.client_key_pem", credentials->client_key_pem, err);
+    for (size_t i = 0; !code && credentials && i < CP_CREDENTIALS_MEMBERS; i++) {
+        const char *value = *cp_credentials_member((Credentials *)credentials, i);
+        char field[64];
+
+        snprintf(field, sizeof field, "config.credentials.%s", cp_credentials_members[i]);
+        if (i == 0) /* api_key; the others are PEM */
+            code = berth_check_text(field, value, 0, KEY_MAX, err);
+        else
+            code = check_pem(field, value, err);
+        if (!code && !partial && cp_is_masked(value))
+            code = berth_fail_field(err, field,
+                                    "must not be masked: there is no stored value to keep");
+    }
     return code;
 }
 
@@ -104,7 +107,7 @@ static enum berth_code check_endpoint(const SandboxConfig *config, bool partial,
             code = berth_check_text("config.options", config->options[i]->value, 0, OPTION_MAX,
                                     err);
     }
-    return code ? code : check_credentials(config->credentials, err);
+    return code ? code : check_credentials(config->credentials, partial, err);
 }
 
 static enum berth_code check_ids(const SandboxConfig *config, bool partial,
@@ -171,6 +174,7 @@ static enum berth_code check_ca_pems(const SandboxConfig *config, struct berth_e
         code = berth_fail(err, BERTH_REASON_CAPABILITY_MISSING,
                           "config.sandbox_ca_pems: no backend serves this yet");
         BERTH_ERROR_SET(err, resource, "sandbox_ca_pems");
+        BERTH_ERROR_SET(err, field, "config.sandbox_ca_pems");
     }
     return code;
 }
@@ -208,237 +212,4 @@ enum berth_code cp_check_config(const SandboxConfig *config, bool partial,
     if (!code)
         code = check_times(config, err);
     return code ? code : check_ca_pems(config, err);
-}
-
-/* -------------------------------------------------------------------- update */
-
-enum field_kind {
-    FIELD_COPY,        /* a client's */
-    FIELD_POLICY,      /* a client's, asks something of the backend */
-    FIELD_TARGET,      /* a client's, part of the target */
-    FIELD_ENDPOINT,    /* a client's, credentials are bound to it */
-    FIELD_IMMUTABLE,   /* may be repeated */
-    FIELD_CREDENTIALS, /* sealed apart */
-    FIELD_SERVER,      /* passed over */
-};
-
-static const struct {
-    const char *name;
-    enum field_kind kind;
-} fields[] = {
-    {"config_id", FIELD_IMMUTABLE},
-    {"tenant_id", FIELD_IMMUTABLE},
-    {"backend", FIELD_IMMUTABLE},
-    {"name", FIELD_COPY},
-    {"api_url", FIELD_ENDPOINT},
-    {"domain", FIELD_ENDPOINT},
-    {"proxy_url", FIELD_ENDPOINT},
-    {"allow_private_endpoints", FIELD_ENDPOINT},
-    {"options", FIELD_TARGET},
-    {"credentials", FIELD_CREDENTIALS},
-    {"credentials_set", FIELD_SERVER},
-    {"fingerprint", FIELD_SERVER},
-    {"template_id", FIELD_COPY},
-    {"network", FIELD_POLICY},
-    {"timeouts", FIELD_POLICY},
-    {"resources", FIELD_POLICY},
-    {"volumes", FIELD_POLICY},
-    {"env", FIELD_COPY},
-    {"rollout", FIELD_COPY},
-    {"workspace_on_rebuild", FIELD_COPY},
-    {"verify_interval", FIELD_COPY},
-    {"image", FIELD_SERVER},
-    {"etag", FIELD_SERVER},
-    {"create_time", FIELD_SERVER},
-    {"update_time", FIELD_SERVER},
-    {"created_by", FIELD_SERVER},
-    {"cordoned", FIELD_COPY},
-    {"cordon_expire_time", FIELD_COPY},
-    {"root_commands", FIELD_POLICY},
-    {"command_timeout", FIELD_COPY},
-    {"command_timeout_max", FIELD_COPY},
-    {"sandbox_ca_pems", FIELD_COPY},
-};
-
-static const ProtobufCFieldDescriptor *descriptor_of(const char *name)
-{
-    return protobuf_c_message_descriptor_get_field_by_name(
-        &berth__control__v1__sandbox_config__descriptor, name);
-}
-
-static size_t value_size(const ProtobufCFieldDescriptor *field)
-{
-    switch (field->type) {
-    case PROTOBUF_C_TYPE_BOOL:
-        return sizeof(protobuf_c_boolean);
-    case PROTOBUF_C_TYPE_ENUM:
-        return sizeof(int);
-    default: /* strings, messages and lists: pointers */
-        return sizeof(void *);
-    }
-}
-
-static bool is_set(const SandboxConfig *config, const ProtobufCFieldDescriptor *field)
-{
-    static const char zeros[sizeof(void *)];
-    const char *at = (const char *)config + field->offset;
-
-    if (field->label == PROTOBUF_C_LABEL_REPEATED)
-        return *(const size_t *)((const char *)config + field->quantifier_offset) > 0;
-    if (field->type == PROTOBUF_C_TYPE_STRING)
-        return **(char *const *)at != 0;
-    return memcmp(at, zeros, value_size(field)) != 0;
-}
-
-/* Swap one field between two messages of the same type: each still owns what it holds. */
-static void swap_field(SandboxConfig *a, SandboxConfig *b,
-                       const ProtobufCFieldDescriptor *field)
-{
-    char buf[sizeof(void *)];
-    char *x = (char *)a + field->offset, *y = (char *)b + field->offset;
-    size_t size = value_size(field);
-
-    memcpy(buf, x, size);
-    memcpy(x, y, size);
-    memcpy(y, buf, size);
-    if (field->label == PROTOBUF_C_LABEL_REPEATED) {
-        size_t *n = (size_t *)((char *)a + field->quantifier_offset);
-        size_t *m = (size_t *)((char *)b + field->quantifier_offset);
-        size_t keep = *n;
-
-        *n = *m;
-        *m = keep;
-    }
-}
-
-static enum berth_code check_immutable(const SandboxConfig *into, const SandboxConfig *from,
-                                       const ProtobufCFieldDescriptor *field,
-                                       struct berth_error *err)
-{
-    const char *old = *(char *const *)((const char *)into + field->offset);
-    const char *new = *(char *const *)((const char *)from + field->offset);
-    char buf[64];
-
-    if (!*new || strcmp(old, new) == 0)
-        return BERTH_OK;
-    snprintf(buf, sizeof buf, "config.%s", field->name);
-    return berth_fail_field(err, buf, "cannot be changed");
-}
-
-static enum berth_code apply_field(SandboxConfig *into, SandboxConfig *copy, size_t at,
-                                   unsigned *changes, struct berth_error *err)
-{
-    const ProtobufCFieldDescriptor *field = descriptor_of(fields[at].name);
-
-    switch (fields[at].kind) {
-    case FIELD_SERVER:
-        return BERTH_OK;
-    case FIELD_IMMUTABLE:
-        return check_immutable(into, copy, field, err);
-    case FIELD_CREDENTIALS:
-        *changes |= CP_CHANGE_ANY | CP_CHANGE_TARGET | CP_CHANGE_CREDENTIALS;
-        return BERTH_OK;
-    case FIELD_ENDPOINT:
-        *changes |= CP_CHANGE_ENDPOINT | CP_CHANGE_TARGET;
-        break;
-    case FIELD_TARGET:
-        *changes |= CP_CHANGE_TARGET;
-        break;
-    case FIELD_POLICY:
-        *changes |= CP_CHANGE_POLICY;
-        break;
-    case FIELD_COPY:
-        break;
-    }
-    *changes |= CP_CHANGE_ANY;
-    swap_field(into, copy, field);
-    return BERTH_OK;
-}
-
-static enum berth_code apply_path(SandboxConfig *into, SandboxConfig *copy, const char *name,
-                                  unsigned *changes, struct berth_error *err)
-{
-    for (size_t i = 0; i < BERTH_COUNT(fields); i++)
-        if (strcmp(fields[i].name, name) == 0)
-            return apply_field(into, copy, i, changes, err);
-    return berth_fail_field(err, "update_mask", "'%.40s' is not a field of a config", name);
-}
-
-enum berth_code cp_config_check_mask(const Google__Protobuf__FieldMask *mask,
-                                     struct berth_error *err)
-{
-    if (!mask || (mask->n_paths == 1 && strcmp(mask->paths[0], "*") == 0))
-        return BERTH_OK;
-    for (size_t i = 0; i < mask->n_paths; i++) {
-        size_t k = 0;
-
-        while (k < BERTH_COUNT(fields) && strcmp(fields[k].name, mask->paths[i]) != 0)
-            k++;
-        if (k == BERTH_COUNT(fields))
-            return berth_fail_field(err, "update_mask", "'%.40s' is not a field of a config",
-                                    mask->paths[i]);
-    }
-    return BERTH_OK;
-}
-
-static bool names_path(const Google__Protobuf__FieldMask *mask, const char *path, size_t before)
-{
-    for (size_t i = 0; i < before; i++)
-        if (strcmp(mask->paths[i], path) == 0)
-            return true;
-    return false;
-}
-
-enum berth_code cp_config_apply(SandboxConfig *into, const SandboxConfig *from,
-                                const Google__Protobuf__FieldMask *mask, unsigned *ret_changes,
-                                struct berth_error *err)
-{
-    bool all_set = !mask || mask->n_paths == 0;
-    bool all = mask && mask->n_paths == 1 && strcmp(mask->paths[0], "*") == 0;
-    SandboxConfig *copy = berth_message_copy(from);
-    enum berth_code code = BERTH_OK;
-    unsigned changes = 0;
-
-    if (!copy)
-        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
-    for (size_t i = 0; !code && (all || all_set) && i < BERTH_COUNT(fields); i++)
-        if (fields[i].kind == FIELD_IMMUTABLE || is_set(from, descriptor_of(fields[i].name)) ||
-            (all && fields[i].kind != FIELD_CREDENTIALS))
-            code = apply_field(into, copy, i, &changes, err);
-    for (size_t i = 0; !code && !all && !all_set && i < mask->n_paths; i++)
-        if (!names_path(mask, mask->paths[i], i)) /* a path named twice counts once */
-            code = apply_path(into, copy, mask->paths[i], &changes, err);
-    cp_credentials_free(copy->credentials);
-    copy->credentials = NULL;
-    berth_message_free(copy);
-    if (!code)
-        *ret_changes = changes;
-    return code;
-}
-
-bool cp_config_defaults(SandboxConfig *config)
-{
-    if (!config->rollout)
-        config->rollout = BERTH__CONTROL__V1__ROLLOUT__ROLLOUT_NEXT_TURN;
-    if (!config->workspace_on_rebuild)
-        config->workspace_on_rebuild =
-            BERTH__CONTROL__V1__WORKSPACE_ON_REBUILD__WORKSPACE_ON_REBUILD_CARRY;
-    return *config->template_id || berth_set_string(&config->template_id, CP_TEMPLATE_DEFAULT);
-}
-
-static bool keeps(const char *given)
-{
-    return strspn(given, "*") == strlen(given); /* "" and "***" */
-}
-
-bool cp_credentials_merge(Credentials *stored, const Credentials *given)
-{
-    if (!given)
-        return true;
-    return (keeps(given->api_key) || berth_set_string(&stored->api_key, given->api_key)) &&
-           (keeps(given->ca_pem) || berth_set_string(&stored->ca_pem, given->ca_pem)) &&
-           (keeps(given->client_cert_pem) ||
-            berth_set_string(&stored->client_cert_pem, given->client_cert_pem)) &&
-           (keeps(given->client_key_pem) ||
-            berth_set_string(&stored->client_key_pem, given->client_key_pem));
 }

@@ -59,6 +59,9 @@ enum berth_code cp_config_connect(struct cp *cp, struct cp_config *config,
     if (code)
         return code;
     config->target->sealed_credentials = sealed; /* taken */
+    code = cp_config_mark(cp->keyring, config, credentials, err);
+    if (code)
+        return code;
     code = cp_backend_info(cp, config->target, traceparent, &config->info, err);
     if (!code)
         code = cp_config_account(config->settings->backend, config->settings->api_url,

@@ -8,6 +8,7 @@
 #include "services/controlplane/backend.h"
 #include "services/controlplane/binding.h"
 #include "services/controlplane/checks.h"
+#include "services/controlplane/config_apply.h"
 #include "services/controlplane/config_check.h"
 #include "services/controlplane/config_ops.h"
 #include "services/controlplane/config_store.h"
@@ -23,8 +24,6 @@ typedef Berth__Control__V1__GetConfigResponse GetConfigResponse;
 typedef Berth__Control__V1__ListConfigsRequest ListConfigsRequest;
 typedef Berth__Control__V1__ListConfigsResponse ListConfigsResponse;
 typedef Berth__Control__V1__SandboxConfig SandboxConfig;
-
-#define REQUEST_ID_KEPT_MS ((int64_t)24 * 60 * 60 * 1000)
 
 static enum berth_code no_memory(struct berth_error *err)
 {
@@ -66,46 +65,15 @@ static enum berth_code clean(const SandboxConfig *from, SandboxConfig **ret,
     return code;
 }
 
-static void digest_of(const SandboxConfig *config, char ret[65])
-{
-    size_t size = protobuf_c_message_get_packed_size(&config->base);
-    BERTH_AUTO(free) uint8_t *data = malloc(size + 1);
-    uint8_t digest[32];
-
-    ret[0] = 0;
-    if (!data)
-        return;
-    protobuf_c_message_pack(&config->base, data);
-    berth_sha256_once(data, size, digest);
-    berth_hex(ret, digest, sizeof digest);
-}
-
-/* There is one with this id: the same request again gets it, another one is refused. */
-static enum berth_code judge_existing(const struct cp_config *there, const char *request_id,
-                                      const char *digest, struct berth_error *err)
-{
-    int64_t create_ms = berth_timestamp_ms(there->settings->create_time, 0);
-
-    if (!*request_id || strcmp(there->create_request_id, request_id) != 0 ||
-        berth_now_ms() - create_ms > REQUEST_ID_KEPT_MS)
-        return berth_fail(err, BERTH_REASON_CONFIG_EXISTS, "config '%s' exists",
-                          there->config_id);
-    if (strcmp(there->create_digest, digest) != 0)
-        return berth_fail(err, BERTH_REASON_REQUEST_ID_REUSED, NULL);
-    return BERTH_OK;
-}
-
 static enum berth_code make(struct cp *cp, struct berth_call *call,
-                            const CreateConfigRequest *req, const struct cp_config_read *read,
-                            struct cp_config *made, struct berth_error *err)
+                            const CreateConfigRequest *req, struct cp_config *made,
+                            struct berth_error *err)
 {
     SandboxConfig *settings = made->settings;
     enum berth_code code;
 
-    (void)read;
     snprintf(made->tenant_id, sizeof made->tenant_id, "%s", settings->tenant_id);
     snprintf(made->config_id, sizeof made->config_id, "%s", settings->config_id);
-    snprintf(made->create_request_id, sizeof made->create_request_id, "%s", req->request_id);
     code = cp_config_connect(cp, made, req->config->credentials, berth_call_traceparent(call),
                              err);
     if (!code)
@@ -115,63 +83,92 @@ static enum berth_code make(struct cp *cp, struct berth_call *call,
     return code;
 }
 
-static enum berth_code create(struct cp *cp, struct berth_call *call,
-                              const CreateConfigRequest *req, struct cp_config *made,
-                              struct cp_config **ret, struct berth_error *err)
+static CreateConfigResponse *answer_of(const struct cp_config *config)
 {
-    for (int i = 0; i < CP_CAS_TRIES; i++) {
-        struct cp_config_read read = {0};
-        bool applied = false;
-        enum berth_code code = cp_config_read(cp, made->settings->tenant_id,
-                                              made->settings->config_id, &read, err);
+    CreateConfigResponse *out =
+        berth_message_new(&berth__control__v1__create_config_response__descriptor);
 
-        if (!code && read.config) {
-            code = judge_existing(read.config, req->request_id, made->create_digest, err);
-            if (!code)
-                *ret = cp_config_ref(read.config);
-            cp_config_read_deinit(&read);
-            return code;
-        }
-        if (!code && !made->info)
-            code = make(cp, call, req, &read, made, err);
-        if (!code)
-            code = cp_config_store(cp, &read, made, "active", "created", &applied, err);
+    if (!out || !(out->config = cp_config_show(config)))
+        return berth_message_free(out);
+    return out;
+}
+
+/* What tells two requests apart: all that a client may say, its secrets included. */
+static enum berth_code begin_request(struct cp *cp, const CreateConfigRequest *req,
+                                     const SandboxConfig *settings, struct cp_request *ret,
+                                     CreateConfigResponse **ret_answer, struct berth_error *err)
+{
+    SandboxConfig said = *settings; /* borrows */
+    ProtobufCMessage *answer = NULL;
+    enum berth_code code;
+
+    said.credentials = req->config->credentials;
+    said.etag = said.created_by = (char *)protobuf_c_empty_string; /* not the client's words */
+    said.create_time = said.update_time = NULL;
+    code = cp_request_begin(cp, settings->tenant_id, "CreateConfig", req->request_id,
+                            &said.base, &berth__control__v1__create_config_response__descriptor,
+                            ret, &answer, err);
+    if (!code)
+        *ret_answer = (CreateConfigResponse *)answer;
+    return code;
+}
+
+/* *ret: the answer; NULL: somebody else was faster, look again. */
+static enum berth_code try_create(struct cp *cp, struct berth_call *call,
+                                  const CreateConfigRequest *req, struct cp_config *made,
+                                  CreateConfigResponse **ret, struct berth_error *err)
+{
+    struct cp_config_read read = {0};
+    struct cp_request request;
+    CreateConfigResponse *answer = NULL;
+    bool applied = false;
+    enum berth_code code =
+        cp_config_read(cp, made->settings->tenant_id, made->settings->config_id, &read, err);
+
+    /* In this order: both are written at once, so that what the request made is not somebody
+     * else's. */
+    if (!code)
+        code = begin_request(cp, req, made->settings, &request, ret, err);
+    if (code || *ret) {
         cp_config_read_deinit(&read);
-        if (code || applied) {
-            if (!code)
-                *ret = cp_config_ref(made);
-            return code;
-        }
+        return code;
     }
-    return berth_fail(err, BERTH_REASON_CONFLICT, NULL);
+    if (read.config)
+        code = berth_fail(err, BERTH_REASON_CONFIG_EXISTS, "config '%s' exists",
+                          read.config->config_id);
+    if (!code && !made->info)
+        code = make(cp, call, req, made, err);
+    if (!code && !(answer = answer_of(made)))
+        code = no_memory(err);
+    if (!code)
+        code = cp_config_store_new(cp, &read, made, &request, &answer->base, &applied, err);
+    cp_config_read_deinit(&read);
+    if (code || !applied)
+        berth_message_free(answer);
+    else
+        *ret = answer;
+    return code;
 }
 
 /* Inside the backend's bulkhead: it asks the adapter. */
 CP_HANDLER(create_config_job)
 {
     const CreateConfigRequest *req = (const CreateConfigRequest *)message;
-    BERTH_AUTO(cp_config_unref) struct cp_config *made = NULL, *stored = NULL;
-    CreateConfigResponse *out;
+    BERTH_AUTO(cp_config_unref) struct cp_config *made = calloc(1, sizeof *made);
+    CreateConfigResponse *out = NULL;
     enum berth_code code;
 
-    made = calloc(1, sizeof *made);
     if (!made)
         return no_memory(err);
     made->refs = 1;
     code = clean(req->config, &made->settings, err);
-    if (code)
-        return code;
-    digest_of(made->settings, made->create_digest);
-    code = create(service, call, req, made, &stored, err);
-    if (code)
-        return code;
-    out = berth_message_new(&berth__control__v1__create_config_response__descriptor);
-    if (!out || !(out->config = cp_config_show(stored))) {
-        berth_message_free(out);
-        return no_memory(err);
-    }
-    *ret_resp = &out->base;
-    return BERTH_OK;
+    for (int i = 0; i < CP_CAS_TRIES && !code && !out; i++)
+        code = try_create(service, call, req, made, &out, err);
+    if (!code && !out)
+        code = berth_fail(err, BERTH_REASON_CONFLICT, NULL);
+    if (!code)
+        *ret_resp = &out->base;
+    return code;
 }
 
 CP_HANDLER(create_config)

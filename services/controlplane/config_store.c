@@ -13,7 +13,7 @@ void cp_config_read_deinit(struct cp_config_read *read)
 }
 
 static enum berth_code decode(struct cp *cp, const struct berth_doc docs[2], const char *tenant,
-                              const char *config_id, struct cp_config_read *out,
+                              const char *config_id, int64_t now_ms, struct cp_config_read *out,
                               struct berth_error *err)
 {
     struct berth_error why;
@@ -33,6 +33,8 @@ static enum berth_code decode(struct cp *cp, const struct berth_doc docs[2], con
             *err = why;
         return code;
     }
+    if (out->config)
+        out->config->read_ms = now_ms;
     return BERTH_OK;
 }
 
@@ -51,7 +53,7 @@ enum berth_code cp_config_read(struct cp *cp, const char *tenant, const char *co
 
     if (code)
         return code;
-    code = decode(cp, docs, tenant, config_id, &out, err);
+    code = decode(cp, docs, tenant, config_id, now_ms, &out, err);
     berth_doc_deinit(&docs[0]);
     berth_doc_deinit(&docs[1]);
     if (!code)
@@ -86,17 +88,15 @@ static enum berth_code run(struct cp *cp, struct berth_cas *cas, const char *ten
     return code;
 }
 
-enum berth_code cp_config_store(struct cp *cp, const struct cp_config_read *read,
-                                const struct cp_config *config, const char *state,
-                                const char *change, bool *ret_applied, struct berth_error *err)
+static enum berth_code store(struct cp *cp, struct berth_cas *cas,
+                             const struct cp_config_read *read, const struct cp_config *config,
+                             const char *state, const char *change, bool *ret_applied,
+                             struct berth_error *err)
 {
-    BERTH_AUTO(berth_cas_free) struct berth_cas *cas = berth_cas_new();
     const char *tenant = config->tenant_id;
     char key[BERTH_KEY_MAX];
     enum berth_code code;
 
-    if (!cas)
-        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     berth_cas_expect(cas, berth_key_config(key, tenant, config->config_id), read->rev);
     berth_cas_expect(cas, berth_key_tenant(key, tenant), read->tenant.rev);
     code = cp_config_write(cas, config, state, err);
@@ -106,6 +106,32 @@ enum berth_code cp_config_store(struct cp *cp, const struct cp_config_read *read
                     NULL);
     code = add_event(cas, tenant, config->config_id, change, err);
     return code ? code : run(cp, cas, tenant, config->config_id, ret_applied, err);
+}
+
+enum berth_code cp_config_store(struct cp *cp, const struct cp_config_read *read,
+                                const struct cp_config *config, const char *state,
+                                const char *change, bool *ret_applied, struct berth_error *err)
+{
+    BERTH_AUTO(berth_cas_free) struct berth_cas *cas = berth_cas_new();
+
+    if (!cas)
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    return store(cp, cas, read, config, state, change, ret_applied, err);
+}
+
+enum berth_code cp_config_store_new(struct cp *cp, const struct cp_config_read *read,
+                                    const struct cp_config *config,
+                                    const struct cp_request *request,
+                                    const ProtobufCMessage *answer, bool *ret_applied,
+                                    struct berth_error *err)
+{
+    BERTH_AUTO(berth_cas_free) struct berth_cas *cas = berth_cas_new();
+    enum berth_code code;
+
+    if (!cas)
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    code = cp_request_write(cas, request, answer, err);
+    return code ? code : store(cp, cas, read, config, "active", "created", ret_applied, err);
 }
 
 enum berth_code cp_config_remove(struct cp *cp, const struct cp_config_read *read,

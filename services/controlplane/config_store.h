@@ -3,6 +3,7 @@
 #pragma once
 
 #include "services/controlplane/controlplane.h"
+#include "services/controlplane/requests.h"
 
 /* A config with its rows, and its tenant, as read in one trip. */
 struct cp_config_read {
@@ -26,6 +27,11 @@ BERTH_MUST_CHECK enum berth_code cp_config_store(struct cp *cp,
                                                  const struct cp_config *config,
                                                  const char *state, const char *change,
                                                  bool *ret_applied, struct berth_error *err);
+/* The same for one that was not there, with the answer to the request that makes it. */
+BERTH_MUST_CHECK enum berth_code
+cp_config_store_new(struct cp *cp, const struct cp_config_read *read,
+                    const struct cp_config *config, const struct cp_request *request,
+                    const ProtobufCMessage *answer, bool *ret_applied, struct berth_error *err);
 /* Remove it. */
 BERTH_MUST_CHECK enum berth_code cp_config_remove(struct cp *cp,
                                                   const struct cp_config_read *read,

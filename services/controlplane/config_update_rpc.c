@@ -1,16 +1,15 @@
-/* config_update_rpc.c - ConfigService: change, delete and check configs. */
+/* config_update_rpc.c - ConfigService: change and delete configs. */
+#include <stdio.h>
+
 #include "common/fields/fields.h"
 #include "common/messages/messages.h"
 #include "services/controlplane/backend.h"
 #include "services/controlplane/checks.h"
+#include "services/controlplane/config_apply.h"
 #include "services/controlplane/config_check.h"
 #include "services/controlplane/config_ops.h"
 #include "services/controlplane/policy.h"
 
-typedef Berth__Backend__V1__GetTemplateRequest GetTemplateRequest;
-typedef Berth__Backend__V1__GetTemplateResponse GetTemplateResponse;
-typedef Berth__Control__V1__CheckConfigRequest CheckConfigRequest;
-typedef Berth__Control__V1__CheckConfigResponse CheckConfigResponse;
 typedef Berth__Control__V1__Credentials Credentials;
 typedef Berth__Control__V1__DeleteConfigRequest DeleteConfigRequest;
 typedef Berth__Control__V1__SandboxConfig SandboxConfig;
@@ -58,6 +57,8 @@ static enum berth_code change(const struct cp_config *old, const UpdateConfigReq
         code = cp_config_check_endpoint(config->settings, err);
     if (!code && !cp_config_defaults(config->settings))
         code = no_memory(err);
+    if (!code) /* the whole: what was sent may contradict what is stored */
+        code = cp_check_config(config->settings, true, err);
     if (code)
         return code;
     if (!(*ret_changes & CP_CHANGE_TARGET)) {
@@ -70,8 +71,36 @@ static enum berth_code change(const struct cp_config *old, const UpdateConfigReq
     return BERTH_OK;
 }
 
-/* Stored credentials with the given ones over them. They do not follow the config to another
- * endpoint: whoever may change an address must not learn a key by it. */
+/* Credentials do not follow the config to another endpoint: whoever may change an address must
+ * not learn a key by it. Each that is stored has to be given anew, or taken away by name. */
+static enum berth_code check_given_anew(const struct cp_config *old, const Credentials *given,
+                                        unsigned changes, struct berth_error *err)
+{
+    static const Credentials none = BERTH__CONTROL__V1__CREDENTIALS__INIT;
+    bool told = false; /* of a config that was stored before members were */
+
+    for (size_t i = 0; i < CP_CREDENTIALS_MEMBERS; i++) {
+        const char *value = *cp_credentials_member((Credentials *)(given ? given : &none), i);
+        bool named = changes & (unsigned)CP_CHANGE_MEMBER << i;
+        bool taken = named || (changes & CP_CHANGE_CREDENTIALS);
+        char field[64];
+
+        told = told || (taken && *value && !cp_is_masked(value));
+        if (!(old->secrets_members & 1U << i) ||
+            (taken && !cp_is_masked(value) && (*value || named)))
+            continue;
+        snprintf(field, sizeof field, "config.credentials.%s", cp_credentials_members[i]);
+        return berth_fail_field(err, field,
+                                "must be given again when api_url, domain, proxy_url or "
+                                "allow_private_endpoints change");
+    }
+    if (!old->secrets_members && !told)
+        return berth_fail_field(err, "config.credentials",
+                                "must be given again when api_url, domain, proxy_url or "
+                                "allow_private_endpoints change");
+    return BERTH_OK;
+}
+
 static enum berth_code merge_credentials(struct cp *cp, const struct cp_config *old,
                                          const Credentials *given, unsigned changes,
                                          Credentials **ret, struct berth_error *err)
@@ -79,25 +108,34 @@ static enum berth_code merge_credentials(struct cp *cp, const struct cp_config *
     Credentials *stored = NULL;
     enum berth_code code;
 
-    if (!(changes & CP_CHANGE_CREDENTIALS))
-        given = NULL;
     if ((changes & CP_CHANGE_ENDPOINT) && old->target->sealed_credentials.len > 0) {
-        if (!given)
-            return berth_fail_field(err, "config.credentials",
-                                    "must be given again when api_url, domain, proxy_url or "
-                                    "allow_private_endpoints change");
-        stored = berth_message_new(&berth__control__v1__credentials__descriptor);
-        code = stored ? BERTH_OK : no_memory(err);
+        code = check_given_anew(old, given, changes, err);
+        if (!code &&
+            !(stored = berth_message_new(&berth__control__v1__credentials__descriptor)))
+            code = no_memory(err);
     } else {
         code = cp_config_open(cp->keyring, old->target, &stored, err);
     }
-    if (!code && !cp_credentials_merge(stored, given)) {
+    if (!code && !cp_credentials_merge(stored, given, changes)) {
         cp_credentials_free(stored);
         code = no_memory(err);
     }
     if (!code)
         *ret = stored;
     return code;
+}
+
+/* None of the values was changed: the fingerprint stays, whatever key made it. */
+static bool nothing_given(const Credentials *given, unsigned changes)
+{
+    for (size_t i = 0; i < CP_CREDENTIALS_MEMBERS; i++) {
+        const char *value = given ? *cp_credentials_member((Credentials *)given, i) : "";
+
+        if (changes & (unsigned)CP_CHANGE_MEMBER << i ? !cp_is_masked(value)
+                                                      : *value && !cp_is_masked(value))
+            return false;
+    }
+    return true;
 }
 
 static enum berth_code connect_again(struct cp *cp, struct berth_call *call,
@@ -111,6 +149,8 @@ static enum berth_code connect_again(struct cp *cp, struct berth_call *call,
 
     if (!code)
         code = cp_config_connect(cp, config, credentials, berth_call_traceparent(call), err);
+    if (!code && old->secrets_mark[0] && nothing_given(req->config->credentials, changes))
+        snprintf(config->secrets_mark, sizeof config->secrets_mark, "%s", old->secrets_mark);
     cp_credentials_free(credentials);
     return code;
 }
@@ -124,7 +164,7 @@ static enum berth_code try_update(struct cp *cp, struct berth_call *call,
     BERTH_AUTO(cp_config_unref) struct cp_config *config = NULL;
     struct cp_config_read read = {0};
     unsigned changes = 0;
-    bool other_account;
+    bool other_identity;
     enum berth_code code =
         cp_config_must_read(cp, req->config->tenant_id, req->config->config_id, &read, err);
 
@@ -143,8 +183,10 @@ static enum berth_code try_update(struct cp *cp, struct berth_call *call,
     }
     if (changes & (CP_CHANGE_TARGET | CP_CHANGE_POLICY))
         code = cp_config_capable(config, err);
-    other_account = strcmp(config->doc.account, read.config->doc.account) != 0;
-    if (!code && other_account)
+    /* Sandboxes and snapshots live where they were made; none must be left behind there. */
+    other_identity = (changes & CP_CHANGE_ENDPOINT) ||
+                     strcmp(config->doc.account, read.config->doc.account) != 0;
+    if (!code && other_identity)
         code = cp_config_close(cp, &read, err);
     if (!code && !cp_config_stamp(config->settings, false))
         code = no_memory(err);
@@ -269,136 +311,10 @@ CP_HANDLER(delete_config)
     return *ret_resp ? BERTH_OK : no_memory(err);
 }
 
-/* -------------------------------------------------------------- CheckConfig */
-
-static enum berth_code check_template(struct cp *cp, struct berth_call *call,
-                                      const struct cp_config *config, struct berth_error *err)
-{
-    GetTemplateRequest req = BERTH__BACKEND__V1__GET_TEMPLATE_REQUEST__INIT;
-    GetTemplateResponse *resp = NULL;
-    Berth__Common__V1__TemplateState state;
-    enum berth_code code;
-
-    req.target = config->target;
-    req.template_id = config->settings->template_id;
-    code = cp_backend_call(cp, config->target->backend,
-                           "/berth.backend.v1.TemplateService/GetTemplate", &req.base,
-                           &berth__backend__v1__get_template_response__descriptor,
-                           CP_CALL_TIMEOUT_MS, berth_call_traceparent(call), &resp, err);
-    if (code)
-        return code == BERTH_UNIMPLEMENTED ? BERTH_OK : code; /* no catalogue: no word on it */
-    state = resp->template_ ? resp->template_->state : 0;
-    berth_message_free(resp);
-    if (state != BERTH__COMMON__V1__TEMPLATE_STATE__TEMPLATE_STATE_READY)
-        return berth_fail(err, BERTH_REASON_TEMPLATE_INVALID, "template '%s' is not ready",
-                          config->settings->template_id);
-    return BERTH_OK;
-}
-
-/* Everything that can be tried without making anything. */
-static enum berth_code probe(struct cp *cp, struct berth_call *call, const SandboxConfig *given,
-                             const struct cp_config *stored, struct berth_error *err)
-{
-    BERTH_AUTO(cp_config_unref) struct cp_config *config = calloc(1, sizeof *config);
-    Credentials *credentials = NULL;
-    enum berth_code code = BERTH_OK;
-
-    if (!config)
-        return no_memory(err);
-    config->refs = 1;
-    config->settings = berth_message_copy(stored ? stored->settings : given);
-    if (!config->settings || !cp_config_defaults(config->settings))
-        return no_memory(err);
-    if (stored)
-        code = cp_config_open(cp->keyring, stored->target, &credentials, err);
-    if (!code)
-        code = cp_config_connect(cp, config, stored ? credentials : given->credentials,
-                                 berth_call_traceparent(call), err);
-    cp_credentials_free(credentials);
-    if (!code && stored && strcmp(config->doc.account, stored->doc.account) != 0)
-        code = berth_fail(err, BERTH_REASON_ACCOUNT_CHANGED,
-                          "another account answers than when the config was saved");
-    if (!code)
-        code = cp_config_capable(config, err);
-    return code ? code : check_template(cp, call, config, err);
-}
-
-/* A fault of the config is an answer; a fault of ours is not. */
-CP_HANDLER(check_config_job)
-{
-    struct cp *cp = service;
-    const CheckConfigRequest *req = (const CheckConfigRequest *)message;
-    struct cp_config_read read = {0};
-    struct berth_error why = {0};
-    CheckConfigResponse *out;
-    enum berth_code code = BERTH_OK;
-
-    if (req->target_case == BERTH__CONTROL__V1__CHECK_CONFIG_REQUEST__TARGET_CONFIG_ID)
-        code = cp_config_must_read(cp, req->tenant_id, req->config_id, &read, err);
-    if (code)
-        return code;
-    code = probe(cp, call, read.config ? NULL : req->config, read.config, &why);
-    cp_config_read_deinit(&read);
-    out = berth_message_new(&berth__control__v1__check_config_response__descriptor);
-    if (!out || (code && !berth_set_string(&out->message, why.text))) {
-        berth_message_free(out);
-        return no_memory(err);
-    }
-    out->ok = code == BERTH_OK;
-    *ret_resp = &out->base;
-    return BERTH_OK;
-}
-
-static enum berth_code check_check(const CheckConfigRequest *req, struct berth_error *err)
-{
-    enum berth_code code = berth_check_id("tenant_id", req->tenant_id, err);
-
-    if (code)
-        return code;
-    switch (req->target_case) {
-    case BERTH__CONTROL__V1__CHECK_CONFIG_REQUEST__TARGET_CONFIG_ID:
-        return berth_check_id("config_id", req->config_id, err);
-    case BERTH__CONTROL__V1__CHECK_CONFIG_REQUEST__TARGET_CONFIG:
-        code = cp_check_config(req->config, false, err);
-        if (!code && strcmp(req->config->tenant_id, req->tenant_id) != 0)
-            code = berth_fail_field(err, "config.tenant_id", "must be the request's tenant_id");
-        return code;
-    default:
-        return berth_fail_field(err, "config_id", "must be given, or a config");
-    }
-}
-
-CP_HANDLER(check_config)
-{
-    struct cp *cp = service;
-    const CheckConfigRequest *req = (const CheckConfigRequest *)message;
-    BERTH_AUTO(cp_config_unref) struct cp_config *config = NULL;
-    const struct cp_adapter *adapter;
-    enum berth_code code = check_check(req, err);
-
-    (void)ret_resp;
-    if (!code)
-        code = cp_enter_tenant(cp, req->tenant_id, false, err);
-    if (code)
-        return code;
-    if (req->target_case == BERTH__CONTROL__V1__CHECK_CONFIG_REQUEST__TARGET_CONFIG) {
-        code = cp_adapter_find(cp, req->config->backend, &adapter, err);
-        return code ? code
-                    : cp_defer(cp, call, message, req->config->backend, req->config->api_url,
-                               check_config_job, err);
-    }
-    code = cp_cache_config(cp->cache, req->tenant_id, req->config_id, &config, err);
-    return code ? code
-                : cp_defer(cp, call, message, config->target->backend, config->target->api_url,
-                           check_config_job, err);
-}
-
 const struct berth_method cp_config_update_methods[] = {
     {"/berth.control.v1.ConfigService/UpdateConfig",
      &berth__control__v1__update_config_request__descriptor, .unary = update_config},
     {"/berth.control.v1.ConfigService/DeleteConfig",
      &berth__control__v1__delete_config_request__descriptor, .unary = delete_config},
-    {"/berth.control.v1.ConfigService/CheckConfig",
-     &berth__control__v1__check_config_request__descriptor, .unary = check_config},
 };
 const size_t cp_n_config_update_methods = BERTH_COUNT(cp_config_update_methods);

@@ -60,6 +60,7 @@ BERTH_MUST_CHECK enum berth_code cp_enter_tenant(struct cp *cp, const char *tena
     extern const struct berth_method cp_##name##_methods[];                                    \
     extern const size_t cp_n_##name##_methods
 CP_METHODS(config);
+CP_METHODS(config_check);
 CP_METHODS(config_update);
 CP_METHODS(tenant);
 CP_METHODS(session);

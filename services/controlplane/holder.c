@@ -96,6 +96,7 @@ static void read_grant(struct cp_holder *h)
         .want = h->want,
         .decision = read_decision(grant->decision),
         .keyed = grant->keyed_create,
+        .cordoned = grant->cordoned,
         .create_horizon_ms = h->config->doc.create_horizon_ms,
         .must_carry = h->config->settings->workspace_on_rebuild !=
                       BERTH__CONTROL__V1__WORKSPACE_ON_REBUILD__WORKSPACE_ON_REBUILD_DROP,
@@ -191,7 +192,6 @@ static enum berth_code run_steps(struct cp_holder *h, struct berth_error *err)
         if (h->doomed && !anything_condemned(h))
             return berth_fail(err, h->doomed, NULL);
         h->plan.now_ms = berth_now_ms();
-        h->plan.cordoned = cp_config_cordoned(h->config, h->plan.now_ms);
         step = plan_next(&h->plan);
         berth_debug("holder step", "session", cp_lock_ref(h->lock)->session_id, "step",
                     plan_step_name(step.kind), "sandbox", step.sandbox_id);

@@ -297,6 +297,7 @@ static const struct berth_method *all_methods(size_t *ret_n)
         size_t n;
     } parts[] = {
         {cp_config_methods, cp_n_config_methods},
+        {cp_config_check_methods, cp_n_config_check_methods},
         {cp_config_update_methods, cp_n_config_update_methods},
         {cp_tenant_methods, cp_n_tenant_methods},
         {cp_session_methods, cp_n_session_methods},

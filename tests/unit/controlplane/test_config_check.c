@@ -5,6 +5,7 @@
 #include "common/messages/messages.h"
 #include "google/protobuf/duration.pb-c.h"
 #include "services/controlplane/config.h"
+#include "services/controlplane/config_apply.h"
 #include "services/controlplane/config_check.h"
 
 typedef Berth__Control__V1__Credentials Credentials;
@@ -321,13 +322,13 @@ START_TEST(credentials_merge__masked__kept)
               berth_set_string(&kept->ca_pem, "ca"));
     given.api_key = (char *)"********";
     given.client_key_pem = (char *)"new";
-    ck_assert(cp_credentials_merge(kept, &given));
-    ck_assert(cp_credentials_merge(kept, NULL));
+    ck_assert(cp_credentials_merge(kept, &given, CP_CHANGE_CREDENTIALS));
+    ck_assert(cp_credentials_merge(kept, NULL, CP_CHANGE_CREDENTIALS));
     ck_assert_str_eq(kept->api_key, "secret");
     ck_assert_str_eq(kept->ca_pem, "ca");
     ck_assert_str_eq(kept->client_key_pem, "new");
     given.api_key = (char *)"other";
-    ck_assert(cp_credentials_merge(kept, &given));
+    ck_assert(cp_credentials_merge(kept, &given, CP_CHANGE_CREDENTIALS));
     ck_assert_str_eq(kept->api_key, "other");
     cp_credentials_free(kept);
 }
