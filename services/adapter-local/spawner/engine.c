@@ -101,19 +101,27 @@ static bool removable(const struct exec *exec)
     return exec->state == EXEC_DONE && !exec->readers && output_finished(exec);
 }
 
-void engine_trim(struct engine *engine)
+/* Results older than age_ms; all of them can be asked for until then. */
+static void drop_old(struct engine *engine, int64_t age_ms)
 {
     int64_t now = berth_tick_ms();
     struct exec *next;
 
     for (struct exec *exec = engine->oldest; exec; exec = next) {
-        bool too_old = now - exec->done_tick_ms >= engine->limits->kept_ms;
-        bool too_many = engine->n_kept > engine->limits->kept_max;
-
         next = exec->next;
-        if (!removable(exec))
-            continue;
-        if (too_old || too_many)
+        if (removable(exec) && now - exec->done_tick_ms >= age_ms)
+            engine_remove(engine, exec);
+    }
+}
+
+void engine_make_room(struct engine *engine)
+{
+    struct exec *next;
+
+    for (struct exec *exec = engine->oldest; exec && engine->n_kept > engine->limits->kept_max;
+         exec = next) {
+        next = exec->next;
+        if (removable(exec))
             engine_remove(engine, exec);
     }
 }
@@ -127,34 +135,14 @@ void engine_squeeze(struct engine *engine)
     }
 }
 
-bool engine_claim(struct engine *engine, pid_t pid, int *ret_status, struct rusage *ret_usage)
-{
-    for (unsigned i = 0; i < engine->n_unclaimed; i++) {
-        if (engine->unclaimed[i].pid != pid)
-            continue;
-        *ret_status = engine->unclaimed[i].status;
-        *ret_usage = engine->unclaimed[i].usage;
-        engine->unclaimed[i] = engine->unclaimed[--engine->n_unclaimed];
-        return true;
-    }
-    return false;
-}
-
 static void died(struct engine *engine, pid_t pid, int status, const struct rusage *usage)
 {
     for (struct exec *exec = engine->newest; exec; exec = exec->prev) {
-        if (exec->pid == pid || exec->helper == pid) {
-            exec_reaped(exec, pid, status, usage);
+        if (exec->pid == pid) {
+            exec_reaped(exec, status, usage);
             return;
         }
-    }
-    /* A command whose launch record was not read yet; anything else is not ours. */
-    if (engine->n_spawning > 0 && engine->n_unclaimed < ENGINE_UNCLAIMED_MAX) {
-        engine->unclaimed[engine->n_unclaimed].pid = pid;
-        engine->unclaimed[engine->n_unclaimed].status = status;
-        engine->unclaimed[engine->n_unclaimed].usage = *usage;
-        engine->n_unclaimed++;
-    }
+    } /* anything else is no command: what was needed to make the sandbox */
 }
 
 /* The kernel kills whatever else was in the sandbox. */
@@ -178,8 +166,6 @@ static void on_sigchld(void *arg, uint32_t events)
     (void)events;
     while (read(engine->sigchld_fd, &discard, sizeof discard) > 0) {
     }
-    if (engine->n_spawning == 0)
-        engine->n_unclaimed = 0;
     for (;;) {
         siginfo_t info = {0};
 
@@ -274,7 +260,8 @@ static void on_tick(void *arg)
     if (engine->n_running > 0)
         engine_touch(engine); /* nothing idles away under a running command */
     sweep_lingering(engine);
-    engine_trim(engine);
+    drop_old(engine, engine->limits->kept_ms);
+    engine_make_room(engine);
     for (struct exec *exec = engine->oldest; exec; exec = exec->next) {
         output_watch(exec);
         exec_tidy(exec);
@@ -337,11 +324,14 @@ enum berth_code engine_new(const struct supervisor_env *env, const struct engine
     engine->loop = env->loop;
     engine->ended = ended;
     engine->ended_arg = arg;
-    engine->sigchld_fd = engine->events_fd = -1;
+    engine->sigchld_fd = engine->events_fd = engine->own_pids_fd = -1;
     engine->oom_told = box_oom_kills(env->memory_fd, env->memory_is_v2);
     engine->null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    engine->own_pids_fd = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
     if (engine->null_fd < 0)
         code = fail_errno(err, "/dev/null");
+    else if (engine->own_pids_fd < 0)
+        code = fail_errno(err, "our process namespace");
     else
         code = take_signals(engine, err);
     if (code == BERTH_OK)
@@ -364,6 +354,7 @@ struct engine *engine_free(struct engine *engine)
     berth_loop_unwatch(engine->sigchld_watch);
     berth_loop_unwatch(engine->events_watch);
     closep(&engine->null_fd);
+    closep(&engine->own_pids_fd);
     closep(&engine->sigchld_fd);
     closep(&engine->events_fd);
     free(engine->lingering);

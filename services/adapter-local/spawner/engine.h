@@ -120,7 +120,7 @@ struct exec {
     struct tree tree;
     int status_fd;
     struct berth_watch *status_watch;
-    pid_t helper, pid; /* 0: not there (any more) */
+    pid_t pid; /* 0: not there any more */
     uint32_t inner_pid;
     bool started; /* execve() has succeeded */
     bool reaped;
@@ -149,7 +149,7 @@ struct exec {
     int64_t done_tick_ms;
 };
 
-enum { ENGINE_BUCKETS = 1024, ENGINE_UNCLAIMED_MAX = 64 };
+enum { ENGINE_BUCKETS = 1024 };
 
 struct engine {
     const struct supervisor_env *env;
@@ -159,14 +159,15 @@ struct engine {
     struct exec *oldest, *newest;
     struct exec *buckets[ENGINE_BUCKETS];
     uint64_t next_number;
-    unsigned n_spawning, n_running; /* running: everything before EXEC_DONE, and draining */
+    unsigned n_running; /* everything before EXEC_DONE, and draining */
     unsigned n_kept;
     size_t held;                       /* bytes of all rings */
     size_t input_bytes;                /* of all feeds */
     char (*lingering)[TREE_NAME_SIZE]; /* cgroups to be removed when they are empty */
     unsigned n_lingering, cap_lingering;
 
-    int null_fd; /* /dev/null, for reading */
+    int null_fd;     /* /dev/null, for reading */
+    int own_pids_fd; /* our own process namespace */
     int sigchld_fd;
     struct berth_watch *sigchld_watch;
     int events_fd; /* cgroup.events of the sandbox */
@@ -176,14 +177,6 @@ struct engine {
     int64_t touched_tick_ms;
     int64_t oom_told; /* kills for lack of memory that are accounted for */
     struct berth_timer *tick;
-    /* Children that died before their launch record was read. */
-    struct {
-        pid_t pid;
-        int status;
-        struct rusage usage;
-    } unclaimed[ENGINE_UNCLAIMED_MAX];
-    unsigned n_unclaimed;
-
     bool init_gone;
     void (*ended)(void *arg); /* the sandbox's init has ended */
     void *ended_arg;
@@ -213,25 +206,24 @@ void engine_need_tick(struct engine *engine);
 /* Put into the table, or take out and free. */
 void engine_add(struct engine *engine, struct exec *exec);
 void engine_remove(struct engine *engine, struct exec *exec);
-/* Drop results that are too old or too many. */
-void engine_trim(struct engine *engine);
+/* One more is coming: drop the oldest results if there are too many. Old ones go by the tick.
+ */
+void engine_make_room(struct engine *engine);
 /* Too much output is kept: forget that of ended commands, the oldest first. */
 void engine_squeeze(struct engine *engine);
 /* A cgroup that could not be removed yet. */
 void engine_linger(struct engine *engine, const char *name);
-/* Status of a child that died before it was known, taken out. False: none. */
-bool engine_claim(struct engine *engine, pid_t pid, int *ret_status, struct rusage *ret_usage);
 
 /* -------------------------------------------------------------------- exec.c */
 
 /* Start a command; *ret is owned by the engine.
  * Errors: OVERLOADED (running_max), OUT_OF_MEMORY, BACKEND_CAPACITY (no descriptor, process or
- * cgroup to be had). Nothing is started then. */
+ * cgroup to be had), SANDBOX_TERMINAL. Nothing is started then. */
 BERTH_MUST_CHECK enum berth_code exec_start(struct engine *engine,
                                             const struct wire_start *start, struct exec **ret,
                                             struct berth_error *err);
-/* A child of this command has been waited for. */
-void exec_reaped(struct exec *exec, pid_t pid, int status, const struct rusage *usage);
+/* The main process has been waited for. */
+void exec_reaped(struct exec *exec, int status, const struct rusage *usage);
 /* Returns true if there was a process to signal. */
 bool exec_signal(struct exec *exec, int signal, bool leader_only);
 /* The caller of START has given up: end the command unless somebody takes it over. */

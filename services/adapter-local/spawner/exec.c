@@ -155,6 +155,7 @@ static void finish(struct exec *exec)
 {
     struct engine *engine = exec->engine;
     int64_t cpu_us = tree_cpu_us(&exec->tree);
+    char name[TREE_NAME_SIZE];
 
     exec->exited.seq = exec->next_seq++;
     exec->exited.wall_us = (berth_tick_ns() - exec->start_tick_ns) / 1000;
@@ -171,12 +172,13 @@ static void finish(struct exec *exec)
     exec->grace = berth_timer_cancel(exec->grace);
     exec->orphan = berth_timer_cancel(exec->orphan);
     feed_close(exec);
-    if (!tree_remove(engine->env->box_fd, exec->tree.name))
-        engine_linger(engine, exec->tree.name);
+    memcpy(name, exec->tree.name, sizeof name);
     exec_tidy(exec);
     output_watch(exec);
     engine_need_tick(engine);
-    output_wake(exec);
+    output_wake(exec); /* nobody waits for what follows; the command may be gone by now */
+    if (!tree_remove(engine->env->box_fd, name))
+        engine_linger(engine, name);
 }
 
 static void fail_spawn(struct exec *exec)
@@ -273,12 +275,11 @@ static void launched(struct exec *exec)
     exec->status_watch = berth_loop_unwatch(exec->status_watch);
     closep(&exec->status_fd);
     exec->status_fd = -1;
-    exec->engine->n_spawning--;
     if (exec->failure.kind == LAUNCH_FAILED) {
         fail_spawn(exec);
         return;
     }
-    if (exec->inner_pid == 0 || (!exec->pid && !exec->reaped)) {
+    if (exec->inner_pid == 0) {
         /* Something killed it on the way, most likely our own timeout or cancel. */
         tree_kill(&exec->tree);
         output_close(exec);
@@ -303,9 +304,7 @@ static void on_status(void *arg, uint32_t events)
 {
     struct exec *exec = arg;
     struct launch_record record;
-    struct rusage usage;
     ssize_t got;
-    int status;
 
     (void)events;
     for (;;) {
@@ -316,11 +315,7 @@ static void on_status(void *arg, uint32_t events)
             return;
         if (got != (ssize_t)sizeof record)
             break;
-        if (record.kind == LAUNCH_PID) {
-            exec->pid = record.value;
-            if (engine_claim(exec->engine, exec->pid, &status, &usage))
-                exec_reaped(exec, exec->pid, status, &usage);
-        } else if (record.kind == LAUNCH_INNER) {
+        if (record.kind == LAUNCH_INNER) {
             exec->inner_pid = (uint32_t)record.value;
         } else if (exec->failure.kind == 0) {
             exec->failure = record;
@@ -329,13 +324,8 @@ static void on_status(void *arg, uint32_t events)
     launched(exec);
 }
 
-void exec_reaped(struct exec *exec, pid_t pid, int status, const struct rusage *usage)
+void exec_reaped(struct exec *exec, int status, const struct rusage *usage)
 {
-    if (pid == exec->helper) {
-        exec->helper = 0;
-        exec_tidy(exec); /* under load it may outlive the command */
-        return;
-    }
     exec->pid = 0;
     exec->reaped = true;
     exec->status = status;
@@ -437,11 +427,12 @@ static int spawn(struct exec *exec, const struct wire_start *start)
                              .path = strings.path,
                              .cwd = exec->cwd,
                              .root = exec->root,
+                             .own_pids_fd = engine->own_pids_fd,
                              .stdin_fd = child_in,
                              .stdout_fd = child_out[WIRE_STDOUT],
                              .stderr_fd = child_out[WIRE_STDERR]};
 
-        why = launch(&how, &exec->status_fd, &exec->helper);
+        why = launch(&how, &exec->status_fd, &exec->pid);
     }
     child_strings_deinit(&strings);
     if (child_in != engine->null_fd)
@@ -471,7 +462,7 @@ enum berth_code exec_start(struct engine *engine, const struct wire_start *start
 
     if (code)
         return code;
-    engine_trim(engine);
+    engine_make_room(engine);
     exec = exec_new(engine, start);
     if (!exec)
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
@@ -484,6 +475,8 @@ enum berth_code exec_start(struct engine *engine, const struct wire_start *start
     why = spawn(exec, start);
     if (why) {
         exec_free(exec);
+        if (box_init_dying(engine->env->init_pid))
+            return berth_fail(err, BERTH_REASON_SANDBOX_TERMINAL, NULL);
         if (why == ENOMEM)
             return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
         return berth_fail(
@@ -492,7 +485,6 @@ enum berth_code exec_start(struct engine *engine, const struct wire_start *start
     }
     engine_add(engine, exec);
     engine->n_running++;
-    engine->n_spawning++;
     code = berth_loop_watch(engine->loop, exec->status_fd, EPOLLIN, on_status, exec,
                             &exec->status_watch, err);
     if (code == BERTH_OK && exec->timeout_ms > 0) {
@@ -504,7 +496,6 @@ enum berth_code exec_start(struct engine *engine, const struct wire_start *start
         /* It runs already, and cannot be watched: it must not. */
         tree_kill(&exec->tree);
         engine->n_running--;
-        engine->n_spawning--;
         engine_remove(engine, exec);
         return code;
     }

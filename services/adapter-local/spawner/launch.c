@@ -25,9 +25,9 @@ enum {
     PATH_SIZE = 4096 + 256,
 };
 
+/* All but that of processes, into which a command is born. */
 enum {
-    ALL_NAMESPACES =
-        CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
+    OTHER_NAMESPACES = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
 };
 
 static void report(int fd, int kind, int value, int error)
@@ -38,7 +38,7 @@ static void report(int fd, int kind, int value, int error)
     (void)done; /* nobody to tell */
 }
 
-static void fail(int fd, enum launch_step step)
+static _Noreturn void fail(int fd, enum launch_step step)
 {
     report(fd, LAUNCH_FAILED, step, errno);
     _exit(127);
@@ -134,29 +134,6 @@ static void run(const struct launch *launch)
     errno = why;
 }
 
-static void become_command(const struct launch *launch)
-{
-    unsigned id = launch->root ? 0 : USER_ID;
-
-    setsid();
-    if (launch->root) {
-        if (!set_ids(id))
-            fail(STATUS_FD, LAUNCH_STEP_IDS);
-        if (supervisor_confine() < 0)
-            fail(STATUS_FD, LAUNCH_STEP_CONFINE);
-    } else {
-        if (supervisor_confine() < 0)
-            fail(STATUS_FD, LAUNCH_STEP_CONFINE);
-        if (!set_ids(id))
-            fail(STATUS_FD, LAUNCH_STEP_IDS);
-    }
-    if (chdir(launch->cwd) < 0)
-        fail(STATUS_FD, LAUNCH_STEP_CWD);
-    report(STATUS_FD, LAUNCH_INNER, (int)syscall(SYS_getpid), 0);
-    run(launch);
-    fail(STATUS_FD, LAUNCH_STEP_EXEC);
-}
-
 /* CLONE_CLEAR_SIGHAND leaves ignored signals ignored. */
 static void reset_signals(void)
 {
@@ -169,62 +146,82 @@ static void reset_signals(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* The first child: still on the host, until setns(). */
-static void enter_sandbox(const struct launch *launch, int status_fd)
+/* The right to what only root of the sandbox may, and then the rest of it, given up. */
+static void give_up_rights(const struct launch *launch)
 {
-    pid_t pid;
+    bool confined_first = !launch->root;
 
+    if (confined_first && supervisor_confine() < 0)
+        fail(STATUS_FD, LAUNCH_STEP_CONFINE);
+    if (!set_ids(launch->root ? 0 : USER_ID))
+        fail(STATUS_FD, LAUNCH_STEP_IDS);
+    if (!confined_first && supervisor_confine() < 0)
+        fail(STATUS_FD, LAUNCH_STEP_CONFINE);
+}
+
+/* The child: process of the sandbox's, on the host in all else, until setns(). */
+static _Noreturn void become_command(const struct launch *launch, int status_fd)
+{
     for (int i = 0; i < launch->env->n_v1; i++) {
         if (write(launch->env->v1_procs_fd[i], "0", 1) != 1)
             fail(status_fd, LAUNCH_STEP_CGROUP);
     }
-    /* Nobody inside may look into this process while it still is a copy of the supervisor. */
+    /* Nobody inside may look into this process while it still is a copy of the supervisor. Up
+     * to here nobody could, either: it has the ids of the host's root. */
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     if (!keep_fds(launch, &status_fd))
         fail(status_fd, LAUNCH_STEP_FDS);
     if (!set_limits(launch))
         fail(status_fd, LAUNCH_STEP_LIMITS);
     reset_signals();
-    if (setns(INIT_FD, ALL_NAMESPACES) < 0)
+    if (setns(INIT_FD, OTHER_NAMESPACES) < 0)
         fail(status_fd, LAUNCH_STEP_SETNS);
+    setsid();
     if (!set_ids(0))
         fail(status_fd, LAUNCH_STEP_IDS);
-    /* CLONE_PARENT: the supervisor is the parent, and gets the exit status. */
-    pid = clone_raw(CLONE_PARENT, 0, -1);
-    if (pid < 0)
-        fail(status_fd, LAUNCH_STEP_CLONE);
-    if (pid == 0)
-        become_command(launch);
-    report(status_fd, LAUNCH_PID, pid, 0);
-    _exit(0);
+    give_up_rights(launch);
+    if (chdir(launch->cwd) < 0)
+        fail(status_fd, LAUNCH_STEP_CWD);
+    report(status_fd, LAUNCH_INNER, (int)syscall(SYS_getpid), 0);
+    run(launch);
+    fail(status_fd, LAUNCH_STEP_EXEC);
 }
 
-struct helper {
+struct birth {
     const struct launch *launch;
     int status_fd;
 };
 
-static long clone_helper(void *arg)
+/* The calling thread's children are born into the sandbox's process namespace, and this one
+ * only: the thread itself stays where it is, and could start no thread otherwise. */
+static long clone_command(void *arg)
 {
-    const struct helper *helper = arg;
-    pid_t pid =
-        clone_raw(CLONE_CLEAR_SIGHAND | CLONE_INTO_CGROUP, SIGCHLD, helper->launch->tree->fd);
+    const struct birth *birth = arg;
+    const struct launch *launch = birth->launch;
+    pid_t pid;
+    int why;
 
+    if (setns(launch->env->init_pidfd, CLONE_NEWPID) < 0)
+        return -1;
+    pid = clone_raw(CLONE_CLEAR_SIGHAND | CLONE_INTO_CGROUP, SIGCHLD, launch->tree->fd);
     if (pid == 0)
-        enter_sandbox(helper->launch, helper->status_fd);
+        become_command(launch, birth->status_fd);
+    why = errno;
+    (void)setns(launch->own_pids_fd, CLONE_NEWPID); /* to where it is: cannot fail */
+    errno = why;
     return pid;
 }
 
-int launch(const struct launch *launch, int *ret_status_fd, pid_t *ret_helper)
+int launch(const struct launch *launch, int *ret_status_fd, pid_t *ret_pid)
 {
     int status[2];
-    pid_t helper;
+    pid_t pid;
 
     if (pipe2(status, O_CLOEXEC) < 0)
         return errno;
-    helper = (pid_t)supervisor_in_box(launch->env, clone_helper,
-                                      &(struct helper){launch, status[1]});
-    if (helper < 0) {
+    pid = (pid_t)supervisor_in_box(launch->env, clone_command,
+                                   &(struct birth){launch, status[1]});
+    if (pid < 0) {
         int why = errno;
 
         close(status[0]);
@@ -234,7 +231,7 @@ int launch(const struct launch *launch, int *ret_status_fd, pid_t *ret_helper)
     close(status[1]);
     fcntl(status[0], F_SETFL, O_NONBLOCK);
     *ret_status_fd = status[0];
-    *ret_helper = helper;
+    *ret_pid = pid;
     return 0;
 }
 
@@ -249,8 +246,6 @@ const char *launch_step_text(int step)
         return "setting its limits";
     case LAUNCH_STEP_SETNS:
         return "entering the sandbox";
-    case LAUNCH_STEP_CLONE:
-        return "making its process";
     case LAUNCH_STEP_IDS:
         return "taking its account";
     case LAUNCH_STEP_CONFINE:

@@ -1,4 +1,4 @@
-/* launch.h - start one command inside the sandbox: two clones, one setns(). */
+/* launch.h - start one command inside the sandbox: one clone, one setns(). */
 #pragma once
 
 #include <stdbool.h>
@@ -17,22 +17,21 @@ struct launch {
     const char *path;  /* value of PATH in vars; where args[0] is looked for */
     const char *cwd;
     bool root;
+    int own_pids_fd; /* the process namespace of the supervisor */
     int stdin_fd, stdout_fd, stderr_fd;
 };
 
 /* What the child says through the status pipe, in whole records. The pipe is closed when the
  * command runs, or never will. */
 enum launch_kind {
-    LAUNCH_PID = 1,   /* value: process id of the command as the supervisor sees it */
-    LAUNCH_INNER = 2, /* value: as the sandbox sees it; execve() is next */
-    LAUNCH_FAILED = 3 /* value: enum launch_step; error: errno */
+    LAUNCH_INNER = 1, /* value: its process id as the sandbox sees it; execve() is next */
+    LAUNCH_FAILED = 2 /* value: enum launch_step; error: errno */
 };
 enum launch_step {
     LAUNCH_STEP_CGROUP = 1,
     LAUNCH_STEP_FDS,
     LAUNCH_STEP_LIMITS,
     LAUNCH_STEP_SETNS,
-    LAUNCH_STEP_CLONE,
     LAUNCH_STEP_IDS,
     LAUNCH_STEP_CONFINE,
     LAUNCH_STEP_CWD,
@@ -45,12 +44,11 @@ struct launch_record {
 /**
  * launch() - begin to start a command
  * @ret_status_fd: read end of the status pipe, non-blocking; owned by the caller
- * @ret_helper:    a child of the caller that ends soon and must be waited for
+ * @ret_pid:       the command, a child of the caller; as the caller sees it
  *
- * The command itself becomes a child of the caller, too. Returns 0 or an errno (nothing is
- * started then).
+ * Returns 0 or an errno (nothing is started then).
  */
-int launch(const struct launch *launch, int *ret_status_fd, pid_t *ret_helper);
+int launch(const struct launch *launch, int *ret_status_fd, pid_t *ret_pid);
 
 /* "the program", "the working directory", ...: what a failed step was about. */
 const char *launch_step_text(int step);

@@ -80,14 +80,14 @@ struct reader_event reader_next(struct exec_reader *reader)
     bool done = exec->state == EXEC_DONE;
     struct ring_chunk *chunk = NULL;
 
-    if (exec->state == EXEC_SPAWNING)
+    /* Of a collected command nothing is told before its end, not even that it runs: its caller
+     * would be woken for nothing. */
+    if (exec->state == EXEC_SPAWNING || (exec->collect && !done))
         return event;
     if (!reader->started_sent && exec->started) {
         event.kind = READER_STARTED;
         return event;
     }
-    if (exec->collect && !done)
-        return event;
     for (int s = 0; s < WIRE_N_STREAMS; s++) {
         struct ring_chunk *found = ring_find(&exec->out[s].ring, reader->cursor);
 

@@ -27,6 +27,15 @@ static void open_quick_box(void)
     fake_box_open(&box, &limits, 0);
 }
 
+static void open_forgetful_box(void)
+{
+    static struct engine_limits limits;
+
+    limits = engine_default_limits;
+    limits.kept_max = 3;
+    fake_box_open(&box, &limits, 0);
+}
+
 static void open_small_box(void)
 {
     fake_box_open(&box, NULL, 64 << 20);
@@ -113,6 +122,31 @@ START_TEST(start__root__of_the_sandbox_only)
     ck_assert_ptr_nonnull(strstr(got.data[0], "0\n         0     700000      65536\n"));
     ck_assert_ptr_null(strstr(got.data[0], "leak"));
     outcome_free(&got);
+}
+END_TEST
+
+/* Commands are born into the sandbox, and the supervisor stays where it was. */
+START_TEST(start__any__supervisor_stays_outside)
+{
+    static const char *const names[] = {"pid_for_children", "pid", "user", "mnt", "net"};
+    struct wire_start start =
+        command("e1", "grep -E '^(PPid|NSpid):' /proc/$$/status; cat /proc/1/status | head -1");
+    struct outcome got = run(&box, &start);
+    char text[64];
+
+    /* No parent in there, and one number: its namespace is that of /proc. */
+    snprintf(text, sizeof text, "PPid:\t0\nNSpid:\t%u\n", got.started.pid);
+    ck_assert_int_eq(strncmp(got.data[0], text, strlen(text)), 0);
+    outcome_free(&got);
+    for (size_t i = 0; i < BERTH_COUNT(names); i++) {
+        char path[64], theirs[64] = "", ours[64] = "";
+
+        snprintf(path, sizeof path, "/proc/%d/ns/%s", box.supervisor, names[i]);
+        ck_assert_int_gt(readlink(path, theirs, sizeof theirs - 1), 0);
+        snprintf(path, sizeof path, "/proc/self/ns/%s", names[i]);
+        ck_assert_int_gt(readlink(path, ours, sizeof ours - 1), 0);
+        ck_assert_str_eq(theirs, ours);
+    }
 }
 END_TEST
 
@@ -585,6 +619,88 @@ START_TEST(sandbox_ends__commands_killed__told)
 }
 END_TEST
 
+/* The next command after the sandbox's end is told of the end, not of what it led to. */
+START_TEST(start__sandbox_ended__sandbox_terminal)
+{
+    struct wire_start start = program("e1", "true");
+    int64_t until = berth_tick_ms() + 10000;
+    struct client idle;
+    struct outcome got;
+
+    client_open(&idle, &box); /* while somebody is there, the supervisor stays for a moment */
+    got = run(&box, &start);
+    outcome_free(&got);
+    kill(box.init, SIGKILL);
+    while (!box_init_dying(box.init))
+        ck_assert_int_lt(berth_tick_ms(), until);
+    start = program("e2", "true");
+    got = run(&box, &start);
+    ck_assert(got.failed);
+    ck_assert_str_eq(berth_reason_name(got.err.reason), "SANDBOX_TERMINAL");
+    outcome_free(&got);
+    client_close(&idle);
+}
+END_TEST
+
+/* Of a collected command nothing comes before its end, then all of it in order. */
+START_TEST(collect__running__silent_until_the_end)
+{
+    struct wire_start start = command("e1", "echo out; read line; exit 4");
+    struct outcome got = {0};
+    struct client client;
+    struct pollfd polled;
+
+    start.collect = true;
+    start.max_output = 1000;
+    start.keep_stdin_open = true;
+    client_open(&client, &box);
+    client_start(&client, &start);
+    wait_for_count(2);
+    polled = (struct pollfd){.fd = client.fd, .events = POLLIN};
+    ck_assert_int_eq(poll(&polled, 1, 50), 0);
+    ck_assert_int_ge(send_input(&box, "e1", 0, "\n", 1, true), 0);
+    client_drain(&client, &got);
+    ck_assert(got.has_started && got.has_exited);
+    ck_assert_str_eq(got.data[WIRE_STDOUT], "out\n");
+    ck_assert_int_eq(got.exited.exit_code, 4);
+    outcome_free(&got);
+    client_close(&client);
+}
+END_TEST
+
+/* There are only so many results; the oldest are forgotten, and their exec_id is free again. */
+START_TEST(exec_id__more_results_than_are_kept__oldest_forgotten)
+{
+    struct outcome got = {0};
+    struct client client;
+
+    for (int i = 0; i < 6; i++) {
+        char id[8], text[16];
+        struct wire_start start;
+
+        snprintf(id, sizeof id, "e%d", i);
+        snprintf(text, sizeof text, "exit %d", i);
+        start = command(id, text);
+        got = run(&box, &start);
+        outcome_free(&got);
+    }
+    client_open(&client, &box);
+    client_attach(&client, "e0", 0);
+    got = (struct outcome){0};
+    client_drain(&client, &got);
+    ck_assert_str_eq(berth_reason_name(got.err.reason), "PROCESS_NOT_FOUND");
+    outcome_free(&got);
+    client_close(&client);
+    client_open(&client, &box);
+    client_attach(&client, "e5", 0);
+    got = (struct outcome){0};
+    client_drain(&client, &got);
+    ck_assert_int_eq(got.exited.exit_code, 5);
+    outcome_free(&got);
+    client_close(&client);
+}
+END_TEST
+
 /* LIST shows what runs and what is kept. */
 START_TEST(list__running_and_ended__both)
 {
@@ -661,7 +777,7 @@ int main(void)
 {
     Suite *suite = suite_create("supervisor/commands");
     TCase *tcase = tcase_create("commands"), *quick = tcase_create("small limits"),
-          *small = tcase_create("little memory");
+          *forgetful = tcase_create("few results"), *small = tcase_create("little memory");
     SRunner *runner = srunner_create(suite);
     int failed;
 
@@ -670,6 +786,7 @@ int main(void)
     tcase_add_test(tcase, start__plain_program__runs_confined);
     tcase_add_test(tcase, start__argv_and_env__exact);
     tcase_add_test(tcase, start__root__of_the_sandbox_only);
+    tcase_add_test(tcase, start__any__supervisor_stays_outside);
     tcase_add_test(tcase, start__impossible__spawn_failed);
     tcase_add_test(tcase, exit__background_child_holds_stream__told_within_grace);
     tcase_add_test(tcase, exit__child_prints_on__no_sigpipe);
@@ -684,6 +801,8 @@ int main(void)
     tcase_add_test(tcase, cancel__detached__goes_on);
     tcase_add_test(tcase, paused__start_refused__timeout_stands_still);
     tcase_add_test(tcase, sandbox_ends__commands_killed__told);
+    tcase_add_test(tcase, start__sandbox_ended__sandbox_terminal);
+    tcase_add_test(tcase, collect__running__silent_until_the_end);
     tcase_add_test(tcase, list__running_and_ended__both);
     tcase_add_test(tcase, soak__many_commands__nothing_left);
     suite_add_tcase(suite, tcase);
@@ -692,6 +811,10 @@ int main(void)
     tcase_add_test(quick, cancel__nobody_takes_over__killed);
     tcase_add_test(quick, start__too_many__overloaded);
     suite_add_tcase(suite, quick);
+    tcase_set_timeout(forgetful, 60);
+    tcase_add_checked_fixture(forgetful, open_forgetful_box, close_box);
+    tcase_add_test(forgetful, exec_id__more_results_than_are_kept__oldest_forgotten);
+    suite_add_tcase(suite, forgetful);
     tcase_set_timeout(small, 60);
     tcase_add_checked_fixture(small, open_small_box, close_box);
     tcase_add_test(small, memory__hog__told_as_out_of_memory);
