@@ -206,16 +206,15 @@ static enum berth_code judge_status(const char *text, struct record *record,
     return BERTH_OK;
 }
 
+/* *ret_status_fd: where it will say how it went; owned. */
 static enum berth_code start_supervisor(const struct spawner *spawner, struct record *record,
-                                        int dir_fd, int slot_fd, int64_t deadline_ms,
+                                        int dir_fd, int slot_fd, int *ret_status_fd,
                                         struct berth_error *err)
 {
     struct cgroup group = {
         .host = &spawner->host, .store = spawner->cgroup_name, .id = record->id};
     struct clone_args args = {.flags = CLONE_INTO_CGROUP, .exit_signal = SIGCHLD};
     struct cgroup_fds cgroup;
-    BERTH_AUTO(close) int read_fd = -1;
-    char text[2048];
     enum berth_code code;
     int fds[2];
     long pid;
@@ -227,7 +226,6 @@ static enum berth_code start_supervisor(const struct spawner *spawner, struct re
         cgroup_fds_close(&cgroup);
         return io_fail(err, "pipe");
     }
-    read_fd = fds[0];
     args.cgroup = (uint64_t)cgroup.sup_fd;
     pid = syscall(SYS_clone3, &args, sizeof args);
     if (pid == 0)
@@ -235,30 +233,44 @@ static enum berth_code start_supervisor(const struct spawner *spawner, struct re
     code = pid < 0 ? io_fail(err, "start the supervisor") : BERTH_OK;
     close(fds[1]);
     cgroup_fds_close(&cgroup);
-    if (code)
+    if (code) {
+        close(fds[0]);
         return code;
+    }
     record->supervisor_pid = (pid_t)pid;
-    code = read_status(read_fd, deadline_ms, text, sizeof text, err);
-    return code ? code : judge_status(text, record, err);
+    *ret_status_fd = fds[0];
+    return BERTH_OK;
 }
 
-static enum berth_code start(const struct spawner *spawner, struct record *record, int dir_fd,
-                             int slot_fd, int64_t deadline_ms, struct berth_error *err)
+static enum berth_code start(const struct spawner *spawner, const struct key_lock *key,
+                             struct record *record, int dir_fd, int slot_fd,
+                             int64_t deadline_ms, struct berth_error *err)
 {
     struct cgroup group = {
         .host = &spawner->host, .store = spawner->cgroup_name, .id = record->id};
     bool inbound = record->network.inbound == ADAPTER_OPEN;
     enum berth_code code = cgroup_make(&group, &record->resources, err);
-    char link[16];
+    BERTH_AUTO(close) int status_fd = -1;
+    char link[16], text[2048];
 
     store_link_name(&spawner->store, record->slot, link);
     if (!code && inbound)
         code = nft_set_inbound(spawner->table, link, true, err);
     if (!code)
-        code = start_supervisor(spawner, record, dir_fd, slot_fd, deadline_ms, err);
+        code = start_supervisor(spawner, record, dir_fd, slot_fd, &status_fd, err);
+    /* While it works: the fence must outlive the power once this create has been answered. */
+    if (!code)
+        code = key_sync(key, err);
+    if (!code)
+        code = read_status(status_fd, deadline_ms, text, sizeof text, err);
+    if (!code)
+        code = judge_status(text, record, err);
+    /* Not synced: this has to survive our processes, not the host's power. With that goes the
+     * sandbox, whose writable layer is never synced either, and its record then only says that
+     * it is dead; torn or still "creating" it says the same, and the sweep removes it. */
     if (!code) {
         record->state = RECORD_READY;
-        code = record_save(&spawner->store, record, true, err);
+        code = record_save(&spawner->store, record, false, err);
     }
     return code;
 }
@@ -293,10 +305,10 @@ static enum berth_code make(const struct spawner *spawner, struct key_lock *key,
         snprintf(key->record.attempt, sizeof key->record.attempt, "%s", record->attempt);
         snprintf(key->record.sandbox_id, sizeof key->record.sandbox_id, "%s", record->id);
         key->record.delete_ms = 0;
-        code = key_save(&spawner->store, key, err);
+        code = key_put(&spawner->store, key, err);
     }
     if (!code)
-        code = start(spawner, record, lock.dir_fd, slot_fd, deadline_ms, err);
+        code = start(spawner, key, record, lock.dir_fd, slot_fd, deadline_ms, err);
     if (code) {
         /* What cannot be undone now is left to the sweep; the record still says creating. */
         close(slot_fd);

@@ -9,6 +9,8 @@
 #include "services/adapter-local/spawner/io.h"
 #include "services/adapter-local/spawner/store.h"
 
+enum { BLOCK_SIZE = 4096 };
+
 void record_deinit(struct record *record)
 {
     adapter_pairs_deinit(&record->metadata);
@@ -34,6 +36,13 @@ static json_t *strings(char *const *list, size_t n)
             return NULL;
         }
     return array;
+}
+
+/* A file that was renamed into place but not synced is whole or torn after a power cut: empty,
+ * or zeros where the text was. JSON has no zeros. */
+static bool is_torn(const char *text, size_t size)
+{
+    return size == 0 || memchr(text, 0, size);
 }
 
 enum berth_code record_save(const struct store *store, const struct record *record,
@@ -72,6 +81,8 @@ enum berth_code record_save(const struct store *store, const struct record *reco
     text = berth_json_format(root);
     if (!text)
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    /* More than a block could come back as its first half. */
+    durable = durable || strlen(text) > BLOCK_SIZE;
     return io_replace(dir_fd, "meta.json", text, strlen(text), durable, err);
 }
 
@@ -178,6 +189,9 @@ enum berth_code record_load(const struct store *store, const char *id, struct re
         return berth_fail(err, BERTH_REASON_SANDBOX_NOT_FOUND, NULL);
     if (size < 0)
         return io_fail(err, "read the record of sandbox %s", id);
+    /* The power was cut in the first seconds of its life. Nothing is left that ran. */
+    if (is_torn(text, (size_t)size))
+        return berth_fail(err, BERTH_REASON_SANDBOX_NOT_FOUND, NULL);
     code = berth_json_parse(text, (size_t)size, STORE_META_MAX, &root, err);
     if (!code)
         code = decode(root, &record, err);
@@ -257,7 +271,8 @@ static enum berth_code read_key(int fd, struct key_record *ret, struct berth_err
 
     if (size < 0)
         return io_fail(err, "read a key");
-    if (size == 0) {
+    /* New, or torn by a power cut before the create that wrote it was answered. */
+    if (is_torn(text, (size_t)size)) {
         *ret = record;
         return BERTH_OK;
     }
@@ -313,8 +328,8 @@ enum berth_code key_lock(const struct store *store, const char *key, int64_t dea
     return BERTH_OK;
 }
 
-enum berth_code key_save(const struct store *store, struct key_lock *lock,
-                         struct berth_error *err)
+static enum berth_code write_key(const struct store *store, struct key_lock *lock, bool durable,
+                                 struct berth_error *err)
 {
     BERTH_AUTO(json_decref) json_t *root = NULL;
     BERTH_AUTO(free) char *text = NULL;
@@ -334,7 +349,7 @@ enum berth_code key_save(const struct store *store, struct key_lock *lock,
         return io_fail(err, "write %s", lock->name);
     /* Locked before anybody can see it, so that the lock never lapses. */
     if (io_lock(fd, berth_tick_ms(), "a new file", err) ||
-        write(fd, text, strlen(text)) != (ssize_t)strlen(text) || fsync(fd) < 0 ||
+        write(fd, text, strlen(text)) != (ssize_t)strlen(text) || (durable && fsync(fd) < 0) ||
         renameat(store->keys_fd, temporary, store->keys_fd, lock->name) < 0) {
         enum berth_code code = io_fail(err, "write %s", lock->name);
 
@@ -345,6 +360,23 @@ enum berth_code key_save(const struct store *store, struct key_lock *lock,
     close(lock->fd);
     lock->fd = fd;
     return BERTH_OK;
+}
+
+enum berth_code key_save(const struct store *store, struct key_lock *lock,
+                         struct berth_error *err)
+{
+    return write_key(store, lock, true, err);
+}
+
+enum berth_code key_put(const struct store *store, struct key_lock *lock,
+                        struct berth_error *err)
+{
+    return write_key(store, lock, false, err);
+}
+
+enum berth_code key_sync(const struct key_lock *lock, struct berth_error *err)
+{
+    return fsync(lock->fd) < 0 ? io_fail(err, "write %s", lock->name) : BERTH_OK;
 }
 
 void key_unlock(struct key_lock *lock)

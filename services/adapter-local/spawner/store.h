@@ -85,10 +85,12 @@ struct record {
 };
 
 void record_deinit(struct record *record);
-/* Errors: SANDBOX_NOT_FOUND; INTERNAL_BUG when meta.json cannot be read. */
+/* Errors: SANDBOX_NOT_FOUND, also of a record that a power cut tore; INTERNAL_BUG when
+ * meta.json cannot be read. */
 BERTH_MUST_CHECK enum berth_code record_load(const struct store *store, const char *id,
                                              struct record *ret, struct berth_error *err);
-/* Atomic; durable: survives a power cut. */
+/* Atomic: one or the other after any crash of processes. durable: survives a power cut; else
+ * the record may be the one before, or torn, then. */
 BERTH_MUST_CHECK enum berth_code record_save(const struct store *store,
                                              const struct record *record, bool durable,
                                              struct berth_error *err);
@@ -132,6 +134,11 @@ BERTH_MUST_CHECK enum berth_code key_lock(const struct store *store, const char 
 /* Write lock->record, durably. */
 BERTH_MUST_CHECK enum berth_code key_save(const struct store *store, struct key_lock *lock,
                                           struct berth_error *err);
+/* The same in two steps: everybody sees it after the first, and it survives a power cut after
+ * the second. A cut between them may leave an empty key. */
+BERTH_MUST_CHECK enum berth_code key_put(const struct store *store, struct key_lock *lock,
+                                         struct berth_error *err);
+BERTH_MUST_CHECK enum berth_code key_sync(const struct key_lock *lock, struct berth_error *err);
 void key_unlock(struct key_lock *lock);
 
 /* -------------------------------------------------------- snapshots, templates */

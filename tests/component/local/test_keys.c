@@ -1,10 +1,12 @@
 #include "tests/component/local/rig.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 
 #include "common/time/time.h"
+#include "services/adapter-local/spawner/io.h"
 
 static struct rig rig;
 
@@ -163,6 +165,40 @@ START_TEST(create__predecessor_dead__replaced_by_the_next_grant)
 }
 END_TEST
 
+static bool is_removed(void *arg)
+{
+    return faccessat(rig.store.sandboxes_fd, arg, F_OK, AT_SYMLINK_NOFOLLOW) < 0 &&
+           rig_leftovers(&rig, arg, -1)[0] == 0;
+}
+
+/* The host lost its power before the records of a create were on the disk: what lies there is
+ * no bar to the session's next sandbox, and goes. */
+START_TEST(create__records_torn_by_a_power_cut__made_anew)
+{
+    static const char zeros[100];
+    char id[ADAPTER_ID_SIZE], next[ADAPTER_ID_SIZE];
+    struct record record;
+    int fd;
+
+    rig_make(&rig, &(struct rig_wish){.fence = 5, .egress = true}, id);
+    rig_record(&rig, id, &record);
+    rig_stop(&rig);
+    kill(record.supervisor_pid, SIGKILL);
+    record_deinit(&record);
+    fd = io_open_dir(rig.store.sandboxes_fd, id);
+    ck_assert_int_eq(io_replace(fd, "meta.json", "", 0, false, NULL), BERTH_OK);
+    close(fd);
+    ck_assert_int_eq(
+        io_replace(rig.store.keys_fd, "key.json", zeros, sizeof zeros, false, NULL), BERTH_OK);
+    rig_start(&rig);
+    rig_make(&rig, &(struct rig_wish){.attempt = "bb", .fence = 6}, next);
+    ck_assert_str_ne(id, next);
+    ck_assert(rig_until(is_removed, id, 10000));
+    ck_assert_int_eq(rig_state(&rig, next), ADAPTER_RUNNING);
+    ck_assert_uint_eq(n_sandboxes(), 1);
+}
+END_TEST
+
 /* Every change records its fence; a lower one is refused afterwards, an equal one passes. */
 START_TEST(change__lower_fence__fence_stale)
 {
@@ -313,6 +349,7 @@ int main(void)
     tcase_add_test(tcase, create__fence_below_a_connects__fence_stale);
     tcase_add_test(tcase, create__after_delete__remembers);
     tcase_add_test(tcase, create__predecessor_dead__replaced_by_the_next_grant);
+    tcase_add_test(tcase, create__records_torn_by_a_power_cut__made_anew);
     tcase_add_test(tcase, change__lower_fence__fence_stale);
     tcase_add_test(tcase, change__not_after_passed__deadline_and_nothing_done);
     tcase_add_test(tcase, delete__active_since__conflict);

@@ -142,7 +142,6 @@ START_TEST(record__saved_and_loaded__equal)
 END_TEST
 
 static const char *const damaged[] = {
-    "",
     "{",
     "[]",
     "{}",
@@ -176,6 +175,28 @@ START_TEST(record_load__damaged__internal_error)
     close(fd);
     ck_assert_msg(record_load(&store, "s1", &record, &err) == BERTH_INTERNAL, "%s: %s",
                   damaged[_i], err.text);
+}
+END_TEST
+
+static const struct {
+    const char *text;
+    size_t size;
+} torn[] = {{"", 0}, {"\0\0\0\0\0\0\0", 7}, {"{\"id\":\"s1\",\0\0\0", 13}};
+
+/* What a power cut leaves of a record that was not synced is as good as none. */
+START_TEST(record_load__torn_by_a_power_cut__sandbox_not_found)
+{
+    struct record record;
+    struct berth_error err = {0};
+    int fd;
+
+    ck_assert_int_eq(mkdirat(store.sandboxes_fd, "s1", 0700), 0);
+    fd = io_open_dir(store.sandboxes_fd, "s1");
+    ck_assert_int_eq(io_replace(fd, "meta.json", torn[_i].text, torn[_i].size, false, NULL),
+                     BERTH_OK);
+    close(fd);
+    ck_assert_int_eq(record_load(&store, "s1", &record, &err), BERTH_NOT_FOUND);
+    ck_assert_int_eq(err.reason, BERTH_REASON_SANDBOX_NOT_FOUND);
 }
 END_TEST
 
@@ -246,6 +267,43 @@ START_TEST(key_lock__writer_replaces_the_file__waiter_sees_the_last)
     ck_assert_uint_eq(second.record.fence, 49);
     ck_assert_str_eq(second.record.sandbox_id, "s49");
     key_unlock(&second);
+}
+END_TEST
+
+/* Put or saved, everybody sees it, whoever dies; syncing is for the power only. */
+START_TEST(key_put__not_synced__seen_by_the_next)
+{
+    struct key_lock lock = {.fd = -1};
+
+    ck_assert_int_eq(key_lock(&store, "k", berth_tick_ms(), &lock, NULL), BERTH_OK);
+    lock.record.fence = 7;
+    snprintf(lock.record.sandbox_id, sizeof lock.record.sandbox_id, "s7");
+    ck_assert_int_eq(key_put(&store, &lock, NULL), BERTH_OK);
+    key_unlock(&lock);
+    ck_assert_int_eq(key_lock(&store, "k", berth_tick_ms(), &lock, NULL), BERTH_OK);
+    ck_assert_uint_eq(lock.record.fence, 7);
+    ck_assert_str_eq(lock.record.sandbox_id, "s7");
+    ck_assert_int_eq(key_sync(&lock, NULL), BERTH_OK);
+    key_unlock(&lock);
+}
+END_TEST
+
+/* A key that a power cut tore is a new one: whoever wrote it was never answered. One that is
+ * nonsense is an error. */
+START_TEST(key_lock__torn_by_a_power_cut__as_new)
+{
+    struct key_lock lock = {.fd = -1};
+
+    ck_assert_int_eq(
+        io_replace(store.keys_fd, "k.json", torn[_i].text, torn[_i].size, false, NULL),
+        BERTH_OK);
+    ck_assert_int_eq(key_lock(&store, "k", berth_tick_ms(), &lock, NULL), BERTH_OK);
+    ck_assert_uint_eq(lock.record.fence, 0);
+    ck_assert_str_eq(lock.record.sandbox_id, "");
+    key_unlock(&lock);
+    ck_assert_int_eq(io_replace(store.keys_fd, "k.json", "{\"fence\":", 9, false, NULL),
+                     BERTH_OK);
+    ck_assert_int_eq(key_lock(&store, "k", berth_tick_ms(), &lock, NULL), BERTH_INTERNAL);
 }
 END_TEST
 
@@ -326,9 +384,14 @@ int main(void)
     tcase_add_test(tcase, record__saved_and_loaded__equal);
     tcase_add_loop_test(tcase, record_load__damaged__internal_error, 0,
                         (int)BERTH_COUNT(damaged));
+    tcase_add_loop_test(tcase, record_load__torn_by_a_power_cut__sandbox_not_found, 0,
+                        (int)BERTH_COUNT(torn));
     tcase_add_test(tcase, record_load__absent__sandbox_not_found);
     tcase_add_test(tcase, record_alive__reused_pid_or_other_boot__dead);
     tcase_add_test(tcase, key_lock__writer_replaces_the_file__waiter_sees_the_last);
+    tcase_add_test(tcase, key_put__not_synced__seen_by_the_next);
+    tcase_add_loop_test(tcase, key_lock__torn_by_a_power_cut__as_new, 0,
+                        (int)BERTH_COUNT(torn));
     tcase_add_test(tcase, key_lock__held__backend_timeout);
     tcase_add_test(tcase, record_lock__deleted_meanwhile__not_found);
     tcase_add_test(tcase, message__error__carried_over);
