@@ -115,11 +115,32 @@ static uint64_t scratch_bytes(uint64_t memory, uint64_t part)
     return bytes < SCRATCH_MIN ? SCRATCH_MIN : bytes;
 }
 
+/* What belongs to the network that init was born into. link NULL: closed. *ret_fd is owned, and
+ * set in any case. */
+static enum berth_code make_network(struct supervisor *s, pid_t init_pid, const char *link,
+                                    const struct net_pair *pair, int *ret_fd,
+                                    struct berth_error *err)
+{
+    enum berth_code code;
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%ld/ns/net", (long)init_pid);
+    *ret_fd = open(path, O_RDONLY | O_CLOEXEC);
+    code =
+        *ret_fd < 0 ? io_fail(err, "open the sandbox's network") : net_set_up_ns(*ret_fd, err);
+    if (!code && link)
+        code = net_link_up(link, *ret_fd, pair, err);
+    return code ? code
+                : dns_new(s->env.loop, pair->gateway_text, DNS_PORT, s->record.resolvers,
+                          "/etc/resolv.conf", &s->dns, err);
+}
+
 static enum berth_code start_init(struct supervisor *s, struct berth_error *err)
 {
     struct record *record = &s->record;
     bool online = record->network.egress == ADAPTER_OPEN;
     BERTH_AUTO(close) int net_fd = -1;
+    struct sandbox_birth birth;
     char dir[STORE_PATH_MAX + ADAPTER_ID_SIZE + 16];
     struct sandbox_plan plan = {
         .store = s->store.path,
@@ -134,7 +155,7 @@ static enum berth_code start_init(struct supervisor *s, struct berth_error *err)
     };
     struct net_cidr cidr;
     struct net_pair pair;
-    enum berth_code code;
+    enum berth_code code, await;
     char link[16];
 
     snprintf(dir, sizeof dir, "%s/sandboxes/%s", s->store.path, record->id);
@@ -145,19 +166,19 @@ static enum berth_code start_init(struct supervisor *s, struct berth_error *err)
     store_link_name(&s->store, record->slot, link);
     /* The namespace's address stays the same when the switch is moved later. */
     plan.nameserver = pair.gateway_text;
-    code = net_make_ns(&net_fd, err);
+    code = sandbox_start(&plan, &birth, err);
+    if (code)
+        return code;
+    s->env.init_pidfd = birth.pidfd;
+    /* Its network is made from here while init builds its file systems. */
+    code = make_network(s, birth.pid, online ? link : NULL, &pair, &net_fd, err);
+    await = sandbox_await(&birth, code ? NULL : err);
+    s->env.init_pid = birth.pid;
+    if (!code)
+        code = await;
     if (!code && online)
-        code = net_link_up(link, net_fd, &pair, err);
-    if (code)
-        return code;
-    plan.net_fd = net_fd;
-    code = sandbox_start(&plan, &s->env.init_pid, &s->env.init_pidfd, err);
-    if (code)
-        return code;
-    if (online)
         net_link_await(link, net_fd);
-    return dns_new(s->env.loop, pair.gateway_text, DNS_PORT, record->resolvers,
-                   "/etc/resolv.conf", &s->dns, err);
+    return code;
 }
 
 static enum berth_code make(struct supervisor *s, const char *state_dir, const char *id,
@@ -175,10 +196,11 @@ static enum berth_code make(struct supervisor *s, const char *state_dir, const c
     s->env.max_open_files = s->record.resources.max_open_files;
     code = make_environ(s, err);
     s->env.environ = (const char *const *)s->environ;
-    if (!code)
-        code = open_files(s, err);
+    /* First: its thread joins groups meanwhile, which takes time. */
     if (!code)
         code = open_cgroup(s, err);
+    if (!code)
+        code = open_files(s, err);
     if (!code)
         code = berth_loop_new(&s->env.loop, err);
     if (!code)

@@ -259,23 +259,42 @@ static void set_sysctls(void)
         (void)io_write(AT_FDCWD, settings[i][0], settings[i][1]);
 }
 
+static enum berth_code set_up_here(struct berth_error *err)
+{
+    BERTH_AUTO(close) int fd = open_socket();
+
+    if (fd < 0 || set_up(fd, 1) < 0)
+        return io_fail(err, "set up a network namespace");
+    set_sysctls();
+    return BERTH_OK;
+}
+
+enum berth_code net_set_up_ns(int ns_fd, struct berth_error *err)
+{
+    BERTH_AUTO(close) int home_fd = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+    enum berth_code code;
+
+    if (home_fd < 0 || setns(ns_fd, CLONE_NEWNET) < 0)
+        return io_fail(err, "enter a network namespace");
+    code = set_up_here(err);
+    /* Staying in a sandbox's network would be worse than ending here. */
+    if (setns(home_fd, CLONE_NEWNET) < 0)
+        abort();
+    return code;
+}
+
 enum berth_code net_make_ns(int *ret_fd, struct berth_error *err)
 {
     BERTH_AUTO(close) int home_fd = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-    BERTH_AUTO(close) int socket_fd = -1;
-    enum berth_code code = BERTH_OK;
-    int fd = -1;
+    enum berth_code code;
+    int fd;
 
     if (home_fd < 0)
         return io_fail(err, "open our network namespace");
     if (unshare(CLONE_NEWNET) < 0)
         return io_fail(err, "make a network namespace");
     fd = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-    socket_fd = open_socket();
-    if (fd < 0 || socket_fd < 0 || set_up(socket_fd, 1) < 0)
-        code = io_fail(err, "set up a network namespace");
-    else
-        set_sysctls();
+    code = fd < 0 ? io_fail(err, "open a network namespace") : set_up_here(err);
     if (setns(home_fd, CLONE_NEWNET) < 0 && !code)
         code = io_fail(err, "return to our network namespace");
     if (code) {
@@ -296,7 +315,6 @@ static int open_socket_in(int ns_fd)
     if (home_fd < 0 || setns(ns_fd, CLONE_NEWNET) < 0)
         return -1;
     fd = open_socket();
-    /* Staying in a sandbox's network would be worse than ending here. */
     if (setns(home_fd, CLONE_NEWNET) < 0)
         abort();
     return fd;

@@ -29,8 +29,6 @@ struct probe {
     struct cgroup_fds cgroup;
     int dir_fd, net_fd, slot_fd;
     int slot;
-    pid_t init_pid;
-    int init_pidfd;
 };
 
 static enum berth_code try_root(struct probe *p, struct berth_error *err)
@@ -124,16 +122,22 @@ static enum berth_code try_sandbox(struct probe *p, struct berth_error *err)
         .layers = layers,
         .n_layers = 1,
         .uid_base = STORE_UID_BASE + (unsigned)p->slot * STORE_UID_COUNT,
-        .net_fd = p->net_fd,
         .box_fd = p->cgroup.box_fd,
         .nameserver = "",
         .tmp_bytes = 1 << 20,
         .shm_bytes = 1 << 20,
     };
 
+    struct sandbox_birth birth;
+    enum berth_code code;
+
     snprintf(layer, sizeof layer, "sandboxes/.new-%s/image", p->id);
     snprintf(dir, sizeof dir, "%s/sandboxes/.new-%s", p->spawner->store.path, p->id);
-    return sandbox_start(&plan, &p->init_pid, &p->init_pidfd, err);
+    code = sandbox_start(&plan, &birth, err);
+    if (code)
+        return code;
+    close(birth.pidfd);
+    return sandbox_await(&birth, err);
 }
 
 static enum berth_code try_freeze(struct probe *p, struct berth_error *err)

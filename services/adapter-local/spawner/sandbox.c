@@ -416,16 +416,12 @@ static _Noreturn void reap_for_ever(void)
 
 static _Noreturn void run_init(struct build *b)
 {
-    const struct sandbox_plan *plan = b->plan;
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct none[2] = {{0}};
     struct report ready = {0};
 
     umask(0);
     setsid();
-    if (setns(plan->net_fd, CLONE_NEWNET) < 0)
-        give_up(b, "enter the network namespace");
-
     build_root(b);
     make_mount_points(b);
     write_resolv_conf(b);
@@ -448,7 +444,7 @@ static _Noreturn void run_init(struct build *b)
     reap_for_ever();
 }
 
-static enum berth_code await_init(int report_fd, struct berth_error *err)
+static enum berth_code read_report(int report_fd, struct berth_error *err)
 {
     struct report report;
     ssize_t n;
@@ -465,71 +461,15 @@ static enum berth_code await_init(int report_fd, struct berth_error *err)
     return io_fail(err, "%s", report.step);
 }
 
-struct start {
-    struct build *build;
-    int read_fd, pidfd;
-};
-
-static long clone_init(void *arg)
+static void reap(pid_t pid)
 {
-    struct start *start = arg;
-    struct clone_args args = {
-        .flags = CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_PIDFD |
-                 CLONE_INTO_CGROUP,
-        .pidfd = (uint64_t)(uintptr_t)&start->pidfd,
-        .cgroup = (uint64_t)start->build->plan->box_fd,
-        .exit_signal = SIGCHLD,
-    };
-    long pid = syscall(SYS_clone3, &args, sizeof args);
-
-    if (pid == 0) {
-        close(start->read_fd);
-        run_init(start->build);
-    }
-    return pid;
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
 }
 
-enum berth_code sandbox_start(const struct sandbox_plan *plan, pid_t *ret_pid, int *ret_pidfd,
-                              struct berth_error *err)
-{
-    BERTH_AUTO(close) int user_fd = -1;
-    BERTH_AUTO(close) int read_fd = -1;
-    struct build build = {.plan = plan, .root_fd = -1, .dev_fd = -1, .proc_fd = -1};
-    struct start start = {.build = &build, .pidfd = -1};
-    enum berth_code code;
-    int fds[2];
-    long pid;
-
-    code = sandbox_user_ns(plan->uid_base, &user_fd, err);
-    if (code)
-        return code;
-    if (pipe2(fds, O_CLOEXEC) < 0)
-        return io_fail(err, "pipe");
-    start.read_fd = read_fd = fds[0];
-    build.user_fd = user_fd;
-    build.report_fd = fds[1];
-    pid =
-        plan->launcher ? launcher_run(plan->launcher, clone_init, &start) : clone_init(&start);
-    if (pid < 0)
-        code = io_fail(err, "clone init");
-    close(fds[1]);
-    if (code)
-        return code;
-
-    code = await_init(read_fd, err);
-    if (code) {
-        kill((pid_t)pid, SIGKILL);
-        while (waitpid((pid_t)pid, NULL, 0) < 0 && errno == EINTR)
-            ;
-        close(start.pidfd);
-        return code;
-    }
-    *ret_pid = (pid_t)pid;
-    *ret_pidfd = start.pidfd;
-    return BERTH_OK;
-}
-
-enum berth_code sandbox_user_ns(unsigned base, int *ret, struct berth_error *err)
+/* The process that held the namespace was killed and is still to be waited for: *ret_mapper. */
+static enum berth_code make_user_ns(unsigned base, int *ret, pid_t *ret_mapper,
+                                    struct berth_error *err)
 {
     char map[64], path[64];
     enum berth_code code = BERTH_OK;
@@ -557,9 +497,97 @@ enum berth_code sandbox_user_ns(unsigned base, int *ret, struct berth_error *err
     if (dir_fd >= 0)
         close(dir_fd);
     kill((pid_t)pid, SIGKILL);
-    while (waitpid((pid_t)pid, NULL, 0) < 0 && errno == EINTR)
-        ;
+    if (code) {
+        reap((pid_t)pid);
+        return code;
+    }
+    *ret = fd;
+    *ret_mapper = (pid_t)pid;
+    return BERTH_OK;
+}
+
+struct start {
+    struct build *build;
+    int read_fd, pidfd;
+};
+
+static long clone_init(void *arg)
+{
+    struct start *start = arg;
+    struct clone_args args = {
+        .flags = CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS |
+                 CLONE_PIDFD | CLONE_INTO_CGROUP,
+        .pidfd = (uint64_t)(uintptr_t)&start->pidfd,
+        .cgroup = (uint64_t)start->build->plan->box_fd,
+        .exit_signal = SIGCHLD,
+    };
+    long pid = syscall(SYS_clone3, &args, sizeof args);
+
+    if (pid == 0) {
+        close(start->read_fd);
+        run_init(start->build);
+    }
+    return pid;
+}
+
+enum berth_code sandbox_start(const struct sandbox_plan *plan, struct sandbox_birth *ret,
+                              struct berth_error *err)
+{
+    BERTH_AUTO(close) int user_fd = -1;
+    struct build build = {.plan = plan, .root_fd = -1, .dev_fd = -1, .proc_fd = -1};
+    struct start start = {.build = &build, .pidfd = -1};
+    enum berth_code code;
+    pid_t mapper = 0;
+    int fds[2];
+    long pid;
+
+    code = make_user_ns(plan->uid_base, &user_fd, &mapper, err);
+    if (code)
+        return code;
+    if (pipe2(fds, O_CLOEXEC) < 0) {
+        code = io_fail(err, "pipe");
+        reap(mapper);
+        return code;
+    }
+    start.read_fd = fds[0];
+    build.user_fd = user_fd;
+    build.report_fd = fds[1];
+    pid =
+        plan->launcher ? launcher_run(plan->launcher, clone_init, &start) : clone_init(&start);
+    if (pid < 0)
+        code = io_fail(err, "clone init");
+    close(fds[1]);
+    if (code) {
+        close(fds[0]);
+        reap(mapper);
+        return code;
+    }
+    *ret = (struct sandbox_birth){
+        .pid = (pid_t)pid, .pidfd = start.pidfd, .report_fd = fds[0], .mapper = mapper};
+    return BERTH_OK;
+}
+
+enum berth_code sandbox_await(struct sandbox_birth *birth, struct berth_error *err)
+{
+    enum berth_code code = read_report(birth->report_fd, err);
+
+    close(birth->report_fd);
+    birth->report_fd = -1;
+    reap(birth->mapper);
+    if (code) {
+        kill(birth->pid, SIGKILL);
+        reap(birth->pid);
+        birth->pid = 0;
+    }
+    return code;
+}
+
+enum berth_code sandbox_user_ns(unsigned base, int *ret, struct berth_error *err)
+{
+    pid_t mapper;
+    enum berth_code code = make_user_ns(base, ret, &mapper, err);
+
     if (!code)
-        *ret = fd;
+        reap(mapper);
     return code;
 }

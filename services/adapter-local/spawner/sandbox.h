@@ -15,24 +15,39 @@ struct sandbox_plan {
     const char *const *layers; /* top first */
     size_t n_layers;
     unsigned uid_base;
-    int net_fd;                /* the sandbox's network namespace */
     int box_fd;                /* the cgroup init starts in */
     struct launcher *launcher; /* forks init into the v1 groups; NULL: not needed */
     const char *nameserver;    /* for /etc/resolv.conf; "" = no names */
     uint64_t tmp_bytes, shm_bytes;
 };
 
+/* An init that is at work. The namespaces in which it was born are there; the network one is
+ * bare: net_set_up_ns(). */
+struct sandbox_birth {
+    pid_t pid;
+    int pidfd;     /* owned by the caller, also after sandbox_await() */
+    int report_fd; /* owned until sandbox_await() */
+    pid_t mapper;  /* dead, to be waited for */
+};
+
 /**
- * sandbox_start() - build the root file system, start init in it
+ * sandbox_start() - start init, which builds its root file system
  *
  * The caller is root on the host. The new init is its child and is killed when the thread that
- * forked it ends. Init is pid 1 of its own pid, mount, ipc, uts and user
- * namespaces, in plan->net_fd's network and in the box cgroup; it only reaps.
+ * forked it ends. Init is pid 1 of its own pid, mount, network, ipc, uts and user namespaces
+ * and in the box cgroup; it only reaps. On success sandbox_await() must follow; meanwhile the
+ * caller can do other things.
  *
- * Errors: DISK_FULL, OUT_OF_MEMORY, BACKEND_CAPACITY, INTERNAL_BUG; the text names the step.
+ * Errors: OUT_OF_MEMORY, BACKEND_CAPACITY, INTERNAL_BUG; the text names the step.
  */
-BERTH_MUST_CHECK enum berth_code sandbox_start(const struct sandbox_plan *plan, pid_t *ret_pid,
-                                               int *ret_pidfd, struct berth_error *err);
+BERTH_MUST_CHECK enum berth_code sandbox_start(const struct sandbox_plan *plan,
+                                               struct sandbox_birth *ret,
+                                               struct berth_error *err);
+
+/* Wait until init is ready. On failure it is dead and was waited for, and birth->pid is 0.
+ * Errors: DISK_FULL, OUT_OF_MEMORY, BACKEND_CAPACITY, INTERNAL_BUG; the text names the step. */
+BERTH_MUST_CHECK enum berth_code sandbox_await(struct sandbox_birth *birth,
+                                               struct berth_error *err);
 
 /* Make a user namespace mapping 65536 ids from base on. *ret is owned. */
 BERTH_MUST_CHECK enum berth_code sandbox_user_ns(unsigned base, int *ret,
