@@ -4,9 +4,11 @@
 #include <linux/audit.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
+#include <linux/netlink.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 
 #include "services/adapter-local/spawner/supervisor.h"
@@ -30,6 +32,11 @@ enum { FOREIGN_FROM = 0x7fffffff };
 
 #define ERRNO(number) BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (number))
 #define REFUSE(call) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (call), 0, 1), ERRNO(EPERM)
+#define ALLOW(value)                                                                           \
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (value), 0, 1),                                        \
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+/* The low half of an argument: what an int of the call is (both machines are little-endian). */
+#define ARG(number) (offsetof(struct seccomp_data, args) + 8 * (number))
 
 static const struct sock_filter filter[] = {
     BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
@@ -82,7 +89,19 @@ static const struct sock_filter filter[] = {
     REFUSE(SYS_ioperm),
     REFUSE(SYS_modify_ldt),
 #endif
+    /* Sockets: only families that the network namespace or the file system confines. AF_VSOCK,
+     * to name one, reaches the hypervisor from any namespace. */
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 1, 0),
     BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, ARG(0)),
+    ALLOW(AF_UNIX),
+    ALLOW(AF_INET),
+    ALLOW(AF_INET6),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_NETLINK, 1, 0),
+    ERRNO(EAFNOSUPPORT),
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, ARG(2)),
+    ALLOW(NETLINK_ROUTE), /* getifaddrs() */
+    ERRNO(EPROTONOSUPPORT),
 };
 
 static bool is_kept(int cap)

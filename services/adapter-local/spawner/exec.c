@@ -481,7 +481,11 @@ enum berth_code exec_start(struct engine *engine, const struct wire_start *start
             return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
         return berth_fail(
             err, why == ENOBUFS ? BERTH_REASON_OVERLOADED : BERTH_REASON_BACKEND_CAPACITY,
-            "start a command: %s", strerror(why));
+            "start a command: %s",
+            why == EAGAIN
+                ? "the sandbox is at its limit of processes (resources.max_processes); "
+                  "Signal 9 to the exec_id of an ended command ends what that left behind"
+                : strerror(why));
     }
     engine_add(engine, exec);
     engine->n_running++;

@@ -35,6 +35,8 @@ struct supervisor {
     struct supervisor_env env;
     char **environ;
     struct dns *dns;
+    char *title; /* argv: one string after another */
+    size_t title_size;
 };
 
 static enum berth_code make_environ(struct supervisor *s, struct berth_error *err)
@@ -152,6 +154,8 @@ static enum berth_code start_init(struct supervisor *s, struct berth_error *err)
         .launcher = s->env.launcher,
         .tmp_bytes = scratch_bytes(record->resources.memory_bytes, 2),
         .shm_bytes = scratch_bytes(record->resources.memory_bytes, 4),
+        .title = s->title,
+        .title_size = s->title_size,
     };
     struct net_cidr cidr;
     struct net_pair pair;
@@ -248,6 +252,8 @@ int main(int argc, char **argv)
                 "usage: berth-local-supervisor STATE_DIR SANDBOX_ID (by the spawner)\n");
         return 2;
     }
+    s.title = argv[0];
+    s.title_size = (size_t)(argv[2] + strlen(argv[2]) + 1 - argv[0]);
     signal(SIGPIPE, SIG_IGN);
     umask(077);
     fcntl(STATUS_FD, F_SETFD, FD_CLOEXEC);

@@ -19,6 +19,8 @@ struct sandbox_plan {
     struct launcher *launcher; /* forks init into the v1 groups; NULL: not needed */
     const char *nameserver;    /* for /etc/resolv.conf; "" = no names */
     uint64_t tmp_bytes, shm_bytes;
+    char *title; /* our own command line, which init overwrites: it names paths of the host */
+    size_t title_size;
 };
 
 /* An init that is at work. The namespaces in which it was born are there; the network one is
