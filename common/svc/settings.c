@@ -151,7 +151,8 @@ static enum berth_code read_option(struct svc_setup *setup, const char *option,
         return BERTH_OK;
     }
     if (strncmp(option, "--", 2) != 0 || !option[2])
-        return berth_fail(err, BERTH_REASON_FIELD_INVALID, "not an option; see --help");
+        return berth_fail(err, BERTH_REASON_FIELD_INVALID, "%s: not an option; see --help",
+                          option);
     return add_override(setup, option + 2, err);
 }
 

@@ -67,6 +67,20 @@ def free_ports(n):
             each.close()
 
 
+def choose_ports():
+    """The usual ones, or free ones where another suite has those."""
+    try:
+        for port in PORTS.values():
+            for number in (port, port + 100):
+                with socket.socket() as held:
+                    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    held.bind(("127.0.0.1", number))
+    except OSError:
+        numbers = free_ports(2 * len(PORTS))
+        return dict(zip(PORTS, numbers)) | {n + "-metrics": p for n, p in zip(PORTS, numbers[len(PORTS):])}
+    return dict(PORTS)
+
+
 def wait_for(condition, timeout, what, step=0.01):
     """Polls condition() until it is true; SuiteError(what) after timeout seconds."""
     end = time.monotonic() + timeout
@@ -88,7 +102,7 @@ class Suite:
             with open(self.path("suite.json")) as file:
                 self.facts = json.load(file)
         except OSError:
-            self.facts = {"deployment": deployment, "ports": ports or PORTS,
+            self.facts = {"deployment": deployment, "ports": ports or choose_ports(),
                           "control_planes": control_planes, "options": {}}
         if build:
             self.facts["build"] = os.path.abspath(build)
@@ -348,6 +362,9 @@ def main():
     try:
         if args.action == "start-backend":
             suite.prepare()
+            if suite.facts["ports"]["controlplane"] != PORTS["controlplane"]:
+                print(f"            another suite had the usual ports: this one is on {suite.facts['ports']['controlplane']} "
+                      f"(control plane), {suite.facts['ports']['dataplane']} (data plane), {suite.facts['ports']['skills']} (skills)")
             suite.start_redis()
             suite.start("adapter-local")
         elif args.action == "template":

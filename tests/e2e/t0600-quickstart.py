@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -90,10 +91,27 @@ def quickstart__state_on_overlayfs__refused_with_advice(state):
         tap.check(done.returncode != 0 and "overlayfs" in done.stdout and "--state DIR" in done.stdout, done.stdout)
 
 
+# Where another suite has the usual ports, a new state folder gets free ones, and keeps them.
+def suite__usual_ports_taken__free_ones(state):
+    with socket.socket() as held, tempfile.TemporaryDirectory() as folder:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):  # somebody has it already
+            held.bind(("127.0.0.1", base.PORTS["dataplane"]))
+            held.listen()
+        other = base.Suite(folder)
+        ports = set(other.facts["ports"].values())
+        tap.check(not ports & set(base.PORTS.values()) and len(ports) == 2 * len(base.PORTS), other.facts["ports"])
+        other.facts["build"] = state
+        for part in ("run", "log", "redis", "local"):
+            os.makedirs(other.path(part))
+        other.prepare()
+        tap.equal(base.Suite(folder).facts["ports"], other.facts["ports"])
+
+
 # An unknown option is refused with the usage.
 def quickstart__unknown_option__usage(state):
     done = quickstart(state, "--no-such")
-    tap.check(done.returncode == 2 and "usage:" in done.stdout, done.stdout)
+    tap.check(done.returncode == 2 and "usage:" in done.stdout and "--no-such" in done.stdout, done.stdout)
 
 
 @contextlib.contextmanager

@@ -437,9 +437,9 @@ static _Noreturn void run_init(struct build *b)
     if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
         give_up(b, "tie init to its supervisor");
     prctl(PR_SET_NAME, "berth-init", 0, 0, 0);
-    if (plan->title_size > sizeof "init") {
-        memset(plan->title, 0, plan->title_size);
-        memcpy(plan->title, "init", sizeof "init");
+    if (b->plan->title_size > sizeof "init") {
+        memset(b->plan->title, 0, b->plan->title_size);
+        memcpy(b->plan->title, "init", sizeof "init");
     }
     /* Fails when the supervisor has died before the line above could tell. */
     if (write(b->report_fd, &ready, sizeof ready) != sizeof ready)
