@@ -238,8 +238,12 @@ bool cp_find_missing(SandboxConfig *config, const Berth__Common__V1__Capabilitie
 
 /* ------------------------------------------------------------------- warnings */
 
+/* Not of what is wrong anyway. */
 static bool warn(CheckConfigResponse *out, const char *field, const char *rule)
 {
+    for (size_t i = 0; i < out->n_findings; i++)
+        if (strcmp(out->findings[i]->field, field) == 0)
+            return true;
     return add(out, WARNING, field, rule, "", "");
 }
 
