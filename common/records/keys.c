@@ -72,3 +72,9 @@ const char *berth_key_request(char *buf, const char *tenant, const char *digest)
 {
     return make(buf, tenant, "rq/", digest);
 }
+
+const char *berth_key_token(char *buf, const char *token_id)
+{
+    snprintf(buf, BERTH_KEY_MAX, "berth:token/%s", token_id);
+    return buf;
+}

@@ -19,6 +19,7 @@ const char *berth_key_snapshot_index(char *buf, const char *tenant);
 const char *berth_key_events(char *buf, const char *tenant);
 const char *berth_key_tenant(char *buf, const char *tenant);
 const char *berth_key_operation(char *buf, const char *tenant, const char *operation);
+const char *berth_key_token(char *buf, const char *token_id); /* "berth:token/<id>" */
 
 /* HASH, gone after 24 h: what a request id was used for. digest: 32 hex digits of it. */
 const char *berth_key_request(char *buf, const char *tenant, const char *digest);

@@ -7,6 +7,9 @@
 
 enum { TENANT_JSON_MAX = 64 * 1024 };
 
+const char *const berth_tenant_fields[] = {"rev", "tenant", "default_config", "disabled"};
+const size_t berth_n_tenant_fields = BERTH_COUNT(berth_tenant_fields);
+
 static enum berth_code broken(const struct berth_doc *doc, const char *why,
                               struct berth_error *err)
 {
@@ -73,6 +76,9 @@ static enum berth_code read_json(const char *text, struct berth_tenant_doc *out,
     if (!code)
         code = berth_json_get_str(root, "create_request_id", out->create_request_id,
                                   sizeof out->create_request_id, "", err);
+    if (!code)
+        code = berth_json_get_str(root, "created_by", out->created_by, sizeof out->created_by,
+                                  "", err);
     return code;
 }
 
@@ -113,13 +119,13 @@ char *berth_tenant_doc_format(const struct berth_tenant_doc *tenant)
     const struct berth_tenant_quotas *q = &tenant->quotas;
     BERTH_AUTO(json_decref) json_t *root = NULL;
 
-    root = json_pack("{s:I,s:I,s:s,s:{s:I,s:I,s:I,s:I,s:I,s:I}}", "create_ms",
+    root = json_pack("{s:I,s:I,s:s,s:s,s:{s:I,s:I,s:I,s:I,s:I,s:I}}", "create_ms",
                      (json_int_t)tenant->create_ms, "update_ms", (json_int_t)tenant->update_ms,
-                     "create_request_id", tenant->create_request_id, "quotas", "sessions",
-                     (json_int_t)q->sessions, "running_sandboxes",
-                     (json_int_t)q->running_sandboxes, "snapshots", (json_int_t)q->snapshots,
-                     "stored_bytes", (json_int_t)q->stored_bytes, "concurrent_commands",
-                     (json_int_t)q->concurrent_commands, "requests_per_second",
-                     (json_int_t)q->requests_per_second);
+                     "create_request_id", tenant->create_request_id, "created_by",
+                     tenant->created_by, "quotas", "sessions", (json_int_t)q->sessions,
+                     "running_sandboxes", (json_int_t)q->running_sandboxes, "snapshots",
+                     (json_int_t)q->snapshots, "stored_bytes", (json_int_t)q->stored_bytes,
+                     "concurrent_commands", (json_int_t)q->concurrent_commands,
+                     "requests_per_second", (json_int_t)q->requests_per_second);
     return root ? berth_json_format(root) : NULL;
 }

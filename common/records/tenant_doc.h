@@ -30,7 +30,12 @@ struct berth_tenant_doc {
     struct berth_tenant_quotas quotas;
     int64_t create_ms, update_ms;
     char create_request_id[129]; /* "" = none; counts for 24 h after create_ms */
+    char created_by[65];
 };
+
+/* The fields to ask Redis for: the hash holds the tenant's tokens, too (token_doc.h). */
+extern const char *const berth_tenant_fields[];
+extern const size_t berth_n_tenant_fields;
 
 /* A document that is not there: BERTH_OK, everything zero.
  * Errors: INTERNAL_BUG when the document does not validate (unknown members are fine). */

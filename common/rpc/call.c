@@ -34,6 +34,8 @@ struct berth_call *berth_call_unref(struct berth_call *call)
 
     if (atomic_fetch_sub_explicit(&call->refs, 1, memory_order_acq_rel) != 1)
         return NULL;
+    if (call->user)
+        call->release_user(call->user);
     if (call->request)
         protobuf_c_message_free_unpacked(call->request, NULL);
     if (call->received)
@@ -126,6 +128,39 @@ const void *berth_call_metadata(const struct berth_call *call, const char *key,
                                 size_t *ret_size)
 {
     return rpc_metadata_find(&call->metadata, key, ret_size);
+}
+
+size_t berth_call_metadata_count(const struct berth_call *call, const char *key)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < call->metadata.count; i++)
+        n += rpc_slice_is(call->metadata.metadata[i].key, key);
+    return n;
+}
+
+const char *berth_call_path(const struct berth_call *call)
+{
+    return call->method->def.path;
+}
+
+void berth_call_set_user(struct berth_call *call, void *user, void (*release)(void *user))
+{
+    call->user = user;
+    call->release_user = release;
+}
+
+void *berth_call_user(const struct berth_call *call)
+{
+    return call->user;
+}
+
+enum berth_code berth_call_judge(struct berth_call *call, const ProtobufCMessage *request,
+                                 struct berth_error *err)
+{
+    const struct berth_gate *gate = call->server->gate;
+
+    return gate ? gate->judge(gate->arg, call, request, err) : BERTH_OK;
 }
 
 const char *berth_call_request_id(const struct berth_call *call)

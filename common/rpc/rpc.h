@@ -77,6 +77,9 @@ const char *berth_call_peer_name(const struct berth_call *call);
 /* Value of a request metadata entry; borrowed until the call ends; NULL: not sent. */
 const void *berth_call_metadata(const struct berth_call *call, const char *key,
                                 size_t *ret_size);
+size_t berth_call_metadata_count(const struct berth_call *call, const char *key);
+/* "/package.Service/Method". */
+const char *berth_call_path(const struct berth_call *call);
 /* 16 hex digits, in the log line of the call and in INTERNAL errors. */
 const char *berth_call_request_id(const struct berth_call *call);
 /* The W3C traceparent to pass on: the caller's, or one made here. "" never. */
@@ -219,7 +222,8 @@ enum berth_method_flags {
     BERTH_METHOD_PEER_ONLY = 1, /* PEER_ONLY to anybody who is not a peer */
     BERTH_METHOD_PRIORITY = 2,  /* own lane of workers: never waits behind backend calls */
     BERTH_METHOD_UNGUARDED = 4, /* evented: messages reach the callbacks unscanned; the handler
-                                   decodes with berth_decode() or forwards undecoded */
+                                   decodes with berth_decode() or forwards undecoded, and shows
+                                   the first one to berth_call_judge() */
 };
 
 struct berth_method {
@@ -272,6 +276,31 @@ BERTH_MUST_CHECK enum berth_code berth_server_listen_tls(struct berth_server *se
                                                          struct berth_error *err);
 BERTH_MUST_CHECK enum berth_code berth_server_start(struct berth_server *server,
                                                     struct berth_error *err);
+/* Who may call what (common/auth). Asked about every call but those of health. */
+struct berth_gate {
+    void *arg;
+    /* A call has come. On the thread that serves the sockets: must not block. BERTH_DEFERRED:
+     * berth_call_admit() follows, once, from any thread, perhaps before this returns. */
+    enum berth_code (*enter)(void *arg, struct berth_call *call, struct berth_error *err);
+    /* Its request (of a stream: the first message), decoded. Must not block. */
+    enum berth_code (*judge)(void *arg, struct berth_call *call,
+                             const ProtobufCMessage *request, struct berth_error *err);
+};
+/* Before start; borrowed as long as the server lives. Without one everybody may call what is
+ * not PEER_ONLY. */
+void berth_server_set_gate(struct berth_server *server, const struct berth_gate *gate);
+bool berth_server_has_gate(const struct berth_server *server);
+/* Lets a deferred call in (BERTH_OK), or ends it with err. */
+void berth_call_admit(struct berth_call *call, enum berth_code code,
+                      const struct berth_error *err);
+/* What the gate says to a request. The runtime asks by itself but for UNGUARDED methods. */
+BERTH_MUST_CHECK enum berth_code berth_call_judge(struct berth_call *call,
+                                                  const ProtobufCMessage *request,
+                                                  struct berth_error *err);
+/* What the gate keeps with a call; release is called at its end. Once. */
+void berth_call_set_user(struct berth_call *call, void *user, void (*release)(void *user));
+void *berth_call_user(const struct berth_call *call); /* NULL: nothing */
+
 /* Accept no more, answer new calls DRAINING, wait up to grace_ms for calls in progress, cancel
  * the rest, join all. Not from the loop thread; the loop must be running. */
 void berth_server_stop(struct berth_server *server, int64_t grace_ms);

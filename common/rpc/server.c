@@ -220,6 +220,19 @@ static enum berth_code admit(const struct berth_call *call, struct berth_error *
     return BERTH_OK;
 }
 
+void berth_call_admit(struct berth_call *call, enum berth_code code,
+                      const struct berth_error *err)
+{
+    if (code) {
+        rpc_unary_finish(call, code, NULL, err);
+        berth_call_unref(call);
+    } else if (call->method->def.unary) {
+        rpc_unary_begin(call);
+    } else {
+        rpc_stream_begin(call);
+    }
+}
+
 static void on_new(void *owner, bool ok)
 {
     struct berth_call *call = owner;
@@ -245,14 +258,10 @@ static void on_new(void *owner, bool ok)
     atomic_fetch_add_explicit(&method->metrics.in_flight, 1, memory_order_relaxed);
     rpc_call_accept(call);
     code = admit(call, &err);
-    if (code) {
-        rpc_unary_finish(call, code, NULL, &err);
-        berth_call_unref(call);
-    } else if (method->def.unary) {
-        rpc_unary_begin(call);
-    } else {
-        rpc_stream_begin(call);
-    }
+    if (!code && server->gate && !(method->def.flags & RPC_METHOD_ALWAYS))
+        code = server->gate->enter(server->gate->arg, call, &err);
+    if (code != BERTH_DEFERRED)
+        berth_call_admit(call, code, &err);
 }
 
 void rpc_server_ask(struct berth_server *server)
@@ -415,6 +424,16 @@ struct berth_server *berth_server_free(struct berth_server *server)
     pthread_mutex_destroy(&server->mutex);
     free(server);
     return NULL;
+}
+
+void berth_server_set_gate(struct berth_server *server, const struct berth_gate *gate)
+{
+    server->gate = gate;
+}
+
+bool berth_server_has_gate(const struct berth_server *server)
+{
+    return server->gate != NULL;
 }
 
 bool berth_server_stopping(const struct berth_server *server)

@@ -28,6 +28,7 @@ struct berth_server {
     struct berth_loop *loop;
     struct berth_pool *pool, *priority_pool;
     bool peers_only, insecure_dev;
+    const struct berth_gate *gate; /* NULL: none */
 
     struct rpc_method **methods; /* sorted by path once started */
     size_t n_methods;
@@ -65,6 +66,8 @@ struct berth_call {
     atomic_bool cancelled, answered;
     bool is_peer, finished;
     char *peer_name; /* NULL: nobody vouches for one */
+    void *user; /* of the gate */
+    void (*release_user)(void *user);
     int core_cancelled;
     int64_t start_ns;
     char request_id[RPC_REQUEST_ID_SIZE];

@@ -9,6 +9,7 @@ struct server_stream {
     bool finishing;             /* a status is set, and sent when the write in flight is over */
     bool finished;              /* it is on its way */
     bool void_end;              /* the caller went away before */
+    bool judged;                /* the gate has seen the first message */
     struct rpc_status status;
     struct rpc_tag close_tag;
 };
@@ -128,6 +129,25 @@ void rpc_server_stream_cancel(struct berth_stream *stream)
     berth_stream_finish(stream, BERTH_CANCELLED, NULL);
 }
 
+/* Decoded for the gate alone: handlers decode for themselves. */
+static enum berth_code judge(struct server_stream *server_stream, struct berth_buf *msg,
+                             struct berth_error *err)
+{
+    struct berth_call *call = server_stream->stream.call;
+    ProtobufCMessage *first = NULL;
+    enum berth_code code;
+
+    if (server_stream->judged || !call->user)
+        return BERTH_OK; /* the gate keeps nothing with a call of a peer */
+    server_stream->judged = true;
+    code = berth_buf_decode(call->method->def.request, msg, &first, err);
+    if (code)
+        return code;
+    code = berth_call_judge(call, first, err);
+    protobuf_c_message_free_unpacked(first, NULL);
+    return code;
+}
+
 bool rpc_server_stream_message_ok(struct berth_stream *stream, struct berth_buf *msg)
 {
     const struct berth_method *def = &stream->call->method->def;
@@ -137,6 +157,8 @@ bool rpc_server_stream_message_ok(struct berth_stream *stream, struct berth_buf 
     if (def->flags & BERTH_METHOD_UNGUARDED)
         return true;
     code = rpc_buf_check(def->request, msg, &err);
+    if (!code)
+        code = judge(of(stream), msg, &err);
     if (code)
         berth_stream_finish(stream, code, &err);
     return !code;

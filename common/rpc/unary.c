@@ -89,6 +89,8 @@ static void serve(void *arg)
     else
         code = decode_request(call, &err);
     if (!code)
+        code = berth_call_judge(call, call->request, &err);
+    if (!code)
         code = method->def.unary(method->service, call, call->request, &response, &err);
     if (code != BERTH_DEFERRED && !atomic_exchange(&call->answered, true))
         rpc_unary_finish(call, code, response, &err);

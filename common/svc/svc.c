@@ -186,6 +186,10 @@ static enum berth_code start(struct process *process, struct berth_error *err)
         code = process->service->start(svc_own_settings(process->setup), &process->runtime,
                                        &process->state, err);
     process->started = !code;
+    if (!code && !process->service->internal && !process->service->open &&
+        !berth_server_has_gate(process->runtime.server))
+        code = berth_fail(err, BERTH_REASON_INTERNAL_BUG,
+                          "a public service without tokens does not start");
     if (!code)
         code = fill_server(process, err);
     if (!code)

@@ -26,6 +26,7 @@ struct berth_service {
     int port;         /* default TCP port of a public service; metrics are on port + 100, also
                          where it is internal. 0: neither */
     bool internal;    /* peers only, on the unix socket, and with mutual TLS on TCP */
+    bool open;        /* public, and without a gate on its server: for tests */
     const struct berth_config_key *keys; /* besides the common ones that svc adds: listen,
                                             run_dir, deployment, metrics_listen, log_level,
                                             insecure_dev, peer_uids, peer_sans, tls_*, workers,
@@ -38,7 +39,7 @@ struct berth_service {
     size_t n_services;
 
     /* Build the service. *ret_service is handed to every handler and to stop(). Called before
-     * the first call is accepted. */
+     * the first call is accepted. A public one gives its server a gate here. */
     enum berth_code (*start)(const void *config, const struct berth_runtime *runtime,
                              void **ret_service, struct berth_error *err);
     /* Optional. Asked about once a second, on a thread of its own, may block up to a second:

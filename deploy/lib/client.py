@@ -34,18 +34,23 @@ class Failure(Exception):
         super().__init__(f"{self.code} / {self.reason or '-'}: {self.text} {self.metadata or ''}")
 
 
-class _Calls:
-    """A stub whose calls raise Failure, with a default deadline."""
+def bearer(token):
+    """The metadata that shows a token; none without."""
+    return (("authorization", "Bearer " + token),) if token else ()
 
-    def __init__(self, stub, timeout):
-        self._stub, self._timeout = stub, timeout
+
+class _Calls:
+    """A stub whose calls raise Failure, with a default deadline and the caller's token."""
+
+    def __init__(self, stub, timeout, metadata):
+        self._stub, self._timeout, self._metadata = stub, timeout, metadata
 
     def __getattr__(self, name):
         call = getattr(self._stub, name)
 
-        def invoke(request, timeout=None, **more):
+        def invoke(request, timeout=None, metadata=(), **more):
             try:
-                answer = call(request, timeout=timeout or self._timeout, **more)
+                answer = call(request, timeout=timeout or self._timeout, metadata=self._metadata + tuple(metadata), **more)
             except grpc.RpcError as error:
                 raise Failure(error) from None
             return answer if not hasattr(answer, "__next__") else _Stream(answer)
@@ -74,10 +79,12 @@ class _Stream:
 
 
 class Client:
-    """One tenant's view. Targets as gRPC writes them: "127.0.0.1:7400", "unix:/path"."""
+    """One tenant's view. Targets as gRPC writes them: "127.0.0.1:7400", "unix:/path". token: what every
+    call shows; services of the suite, on the unix sockets, need none."""
 
-    def __init__(self, control, data, skills, tenant="default", timeout=60):
+    def __init__(self, control, data, skills, tenant="default", timeout=60, token=None):
         self.tenant = tenant
+        self.metadata = bearer(token)
         self.channels = {name: grpc.insecure_channel(target, options=OPTIONS) for name, target in
                          (("control", control), ("data", data), ("skills", skills)) if target}
 
@@ -85,7 +92,7 @@ class Client:
             if channel not in self.channels:
                 return None
             stub = getattr(getattr(pb.rpc, package), service + "Stub")
-            return _Calls(stub(self.channels[channel]), timeout)
+            return _Calls(stub(self.channels[channel]), timeout, self.metadata)
 
         self.configs = calls("control", "control", "ConfigService")
         self.sessions = calls("control", "control", "SessionService")

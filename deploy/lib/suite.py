@@ -5,6 +5,7 @@ As a program: suite.py ACTION --state DIR [--build DIR]; quickstart calls it. As
 
     <state>/suite.json   what the suite is made of: build folder, ports, deployment id
     <state>/suite.key    the suite key: a key id and 32 random bytes in hex, mode 0600
+    <state>/admin.token  a token of the deployment: all tenants, all scopes; mode 0600
     <state>/run/         unix sockets and pid files
     <state>/log/         one file per process
     <state>/redis/       append-only file
@@ -26,6 +27,7 @@ import time
 import client
 import leftovers
 import provision
+from stubs import pb
 
 DEPLOYMENT = "quickstart"
 PORTS = {"controlplane": 7400, "dataplane": 7401, "skills": 7402, "binding": 7403, "adapter-local": 7410}
@@ -141,8 +143,37 @@ class Suite:
         return "unix:" + os.path.join(self.run_dir(name), name.split("-2")[0] + ".sock")
 
     def client(self, tenant="default", control="controlplane", **more):
+        """With the admin token, unless another one is given (token=None: none)."""
+        more.setdefault("token", self.admin_token())
         return client.Client(self.target(control), self.target("dataplane"), self.target("skills"),
                              tenant=tenant, **more)
+
+    def peer(self, tenant="default", **more):
+        """A client that counts as a service of the suite."""
+        targets = (self.internal_target(name) for name in ("controlplane", "dataplane", "skills"))
+        return client.Client(*targets, tenant=tenant, **more)
+
+    def admin_token(self):
+        try:
+            with open(self.path("admin.token")) as file:
+                return file.read().strip()
+        except OSError:
+            return None
+
+    def make_admin_token(self):
+        """The first token, by the way that needs none: root on the control plane's socket."""
+        try:
+            if self.admin_token():
+                self.client(timeout=10).tenants.ListTenants(pb.control.ListTenantsRequest())
+                return
+        except client.Failure as failure:
+            if failure.reason != "TOKEN_INVALID":  # of a store that is not there any more
+                raise
+        secret = self.peer(timeout=10).tenants.CreateToken(pb.control.CreateTokenRequest(
+            token=pb.control.Token(deployment=True, scopes=[pb.control.SCOPE_ADMIN]))).secret
+        with open(os.open(self.path("admin.token.new"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(secret + "\n")
+        os.rename(self.path("admin.token.new"), self.path("admin.token"))
 
     # ------------------------------------------------------------ preparing
 
@@ -294,6 +325,8 @@ class Suite:
                 self.end(name, signal.SIGTERM)
             self.spawn(name)
         self.wait_ready(*names)
+        if not names:
+            self.make_admin_token()
 
     def end(self, name, how):
         pid = self.pid(name)

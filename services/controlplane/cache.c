@@ -248,6 +248,8 @@ static enum berth_code load(struct cp_cache *cache, const char *tenant, const ch
         get.n_fields = cp_n_config_fields;
     } else {
         berth_key_tenant(key, tenant);
+        get.fields = berth_tenant_fields;
+        get.n_fields = berth_n_tenant_fields;
     }
     code = berth_redis_read(cache->options.redis, &get, 1, &now_ms, &doc, err);
     if (code)

@@ -70,6 +70,7 @@ static enum berth_code make(struct cp *cp, struct berth_call *call,
                             struct berth_error *err)
 {
     SandboxConfig *settings = made->settings;
+    char actor[BERTH_ACTOR_SIZE];
     enum berth_code code;
 
     snprintf(made->tenant_id, sizeof made->tenant_id, "%s", settings->tenant_id);
@@ -78,7 +79,8 @@ static enum berth_code make(struct cp *cp, struct berth_call *call,
                              err);
     if (!code)
         code = cp_config_capable(made, err);
-    if (!code && !cp_config_stamp(settings, true))
+    if (!code && (!cp_config_stamp(settings, true) ||
+                  !berth_set_string(&settings->created_by, berth_actor(call, actor))))
         code = no_memory(err);
     return code;
 }
@@ -293,7 +295,8 @@ static bool add_features(const Berth__Common__V1__Capabilities *caps,
 }
 
 static enum berth_code config_of(struct cp *cp, const GetCapabilitiesRequest *req,
-                                 struct cp_config **ret, struct berth_error *err)
+                                 const char *only_config, struct cp_config **ret,
+                                 struct berth_error *err)
 {
     Berth__Common__V1__SessionRef ref = BERTH__COMMON__V1__SESSION_REF__INIT;
     Berth__Binding__V1__GetBindingResponse *got = NULL;
@@ -306,7 +309,7 @@ static enum berth_code config_of(struct cp *cp, const GetCapabilitiesRequest *re
     code = cp_binding_get(cp, &ref, &got, err);
     if (!code)
         code = cp_session_config(cp, got->session, ret, err);
-    if (!code && !*ret)
+    if (!code && (!*ret || (*only_config && strcmp((*ret)->config_id, only_config) != 0)))
         code = berth_fail(err, BERTH_REASON_SESSION_NOT_FOUND, NULL);
     berth_message_free(got);
     return code;
@@ -337,11 +340,10 @@ CP_HANDLER(get_capabilities)
     GetCapabilitiesResponse *out;
     enum berth_code code = check_capabilities(req, err);
 
-    (void)call;
     if (!code)
         code = cp_enter_tenant(cp, req->tenant_id, false, err);
     if (!code)
-        code = config_of(cp, req, &config, err);
+        code = config_of(cp, req, berth_config_bound(call), &config, err);
     if (code)
         return code;
     out = berth_message_new(&berth__control__v1__get_capabilities_response__descriptor);

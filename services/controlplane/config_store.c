@@ -43,7 +43,9 @@ enum berth_code cp_config_read(struct cp *cp, const char *tenant, const char *co
 {
     char tenant_key[BERTH_KEY_MAX], config_key[BERTH_KEY_MAX];
     const struct berth_redis_get gets[] = {
-        {.key = berth_key_tenant(tenant_key, tenant)},
+        {.key = berth_key_tenant(tenant_key, tenant),
+         .fields = berth_tenant_fields,
+         .n_fields = berth_n_tenant_fields},
         {.key = berth_key_config(config_key, tenant, config_id)},
     };
     struct cp_config_read out = {0};

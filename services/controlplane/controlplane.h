@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "berth/common/v1/common.pb-c.h"
+#include "common/auth/auth.h"
 #include "common/crypto/crypto.h"
 #include "common/errors/errors.h"
 #include "common/redis/redis.h"
@@ -45,6 +46,7 @@ struct cp {
     struct cp_bulkhead *bulkhead;
     struct cp_locks *locks;
     struct cp_verified *verified;
+    struct berth_auth *auth;
     atomic_bool store_checked; /* the store is our deployment's */
     atomic_int background;     /* jobs that nobody waits for */
 };
@@ -54,15 +56,24 @@ struct cp {
 BERTH_MUST_CHECK enum berth_code cp_enter(struct cp *cp, struct berth_error *err);
 BERTH_MUST_CHECK enum berth_code cp_enter_tenant(struct cp *cp, const char *tenant,
                                                  bool even_disabled, struct berth_error *err);
+/* The same for a call about one session. only_config: the caller sees sessions of that config
+ * alone ("": of all), others are SESSION_NOT_FOUND; then it costs a question to binding.
+ * may_make: a session that is not there is fine. */
+BERTH_MUST_CHECK enum berth_code cp_enter_session(struct cp *cp,
+                                                  const Berth__Common__V1__SessionRef *ref,
+                                                  const char *only_config, bool may_make,
+                                                  bool even_disabled, struct berth_error *err);
 
 /* One table per file of handlers. */
 #define CP_METHODS(name)                                                                       \
     extern const struct berth_method cp_##name##_methods[];                                    \
     extern const size_t cp_n_##name##_methods
+const struct berth_method *cp_methods(size_t *ret_n); /* all of them; static */
 CP_METHODS(config);
 CP_METHODS(config_check);
 CP_METHODS(config_update);
 CP_METHODS(tenant);
+CP_METHODS(token);
 CP_METHODS(session);
 CP_METHODS(session_read);
 CP_METHODS(turn);

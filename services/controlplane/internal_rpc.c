@@ -57,7 +57,9 @@ CP_HANDLER(resolve_route)
         code = berth_check_text("failed_sandbox_id", req->failed_sandbox_id, 0, SANDBOX_ID_MAX,
                                 err);
     if (!code)
-        code = cp_enter_tenant(cp, req->session->tenant_id, false, err);
+        code = berth_check_id_or_empty("only_config", req->only_config, err);
+    if (!code)
+        code = cp_enter_session(cp, req->session, req->only_config, false, false, err);
     if (code)
         return code;
     request.want = req->mode == BERTH__CONTROL__V1__RESOLVE_MODE__RESOLVE_MODE_EXISTING

@@ -17,6 +17,7 @@
 #include "services/controlplane/config_ops.h"
 #include "services/controlplane/controlplane.h"
 #include "services/controlplane/keys.h"
+#include "services/controlplane/token_store.h"
 
 struct settings {
     char *redis, *redis_user, *redis_password;
@@ -80,6 +81,7 @@ static void cp_free(struct cp *cp)
 {
     if (!cp)
         return;
+    cp->auth = berth_auth_free(cp->auth);
     /* Jobs first: they use everything else, and reads of the cache make jobs. */
     cp->keys = cp_keys_free(cp->keys);
     cp_cache_quiet(cp->cache);
@@ -154,7 +156,11 @@ static enum berth_code make_parts(struct cp *cp, const struct settings *c,
     };
     const struct cp_bulkhead_options bulkhead_options = {.max_running =
                                                              (unsigned)c->backend_calls};
+    const struct berth_auth_options auth_options = {.look = cp_token_look, .arg = cp};
     enum berth_code code = cp_cache_new(&cache_options, &cp->cache, err);
+
+    if (!code)
+        code = berth_auth_new(&auth_options, &cp->auth, err);
 
     if (!code)
         code = cp_bulkhead_new(cp->runtime->pool, &bulkhead_options, &cp->bulkhead, err);
@@ -227,6 +233,7 @@ static enum berth_code start(const void *config, const struct berth_runtime *run
         code = cp_keys_run(cp->keys, err);
     if (code)
         return code;
+    berth_server_set_gate(runtime->server, berth_auth_gate(cp->auth));
     *ret_service = BERTH_STEAL(cp);
     return BERTH_OK;
 }
@@ -289,37 +296,10 @@ static enum berth_code init(const void *config, const char *deployment, struct b
     return code ? code : berth_deployment_init(redis, deployment, err);
 }
 
-/* One table of all services, in the order of their files. */
-static const struct berth_method *all_methods(size_t *ret_n)
-{
-    const struct {
-        const struct berth_method *methods;
-        size_t n;
-    } parts[] = {
-        {cp_config_methods, cp_n_config_methods},
-        {cp_config_check_methods, cp_n_config_check_methods},
-        {cp_config_update_methods, cp_n_config_update_methods},
-        {cp_tenant_methods, cp_n_tenant_methods},
-        {cp_session_methods, cp_n_session_methods},
-        {cp_session_read_methods, cp_n_session_read_methods},
-        {cp_turn_methods, cp_n_turn_methods},
-        {cp_template_methods, cp_n_template_methods},
-        {cp_internal_methods, cp_n_internal_methods},
-    };
-    static struct berth_method all[64];
-    size_t n = 0;
-
-    for (size_t i = 0; i < BERTH_COUNT(parts); i++)
-        for (size_t k = 0; k < parts[i].n && n < BERTH_COUNT(all); k++)
-            all[n++] = parts[i].methods[k];
-    *ret_n = n;
-    return all;
-}
-
 int main(int argc, char **argv)
 {
     size_t n_methods;
-    const struct berth_method *methods = all_methods(&n_methods);
+    const struct berth_method *methods = cp_methods(&n_methods);
     const struct berth_service service = {
         .name = "controlplane",
         .doc = "configs, tenants, sessions and templates",

@@ -25,6 +25,7 @@ struct resolve {
     struct berth_call *call;
     struct cp_resolve_request request;
     char traceparent[TRACE_SIZE];
+    char actor[BERTH_ACTOR_SIZE]; /* created_by of a new session */
     int64_t deadline_tick;
     unsigned rounds;
     char failed_sandbox_id[SANDBOX_ID_SIZE];
@@ -167,7 +168,7 @@ static void fill_acquire(const struct resolve *r, AcquireRequest *req)
     req->turn_token = (char *)r->request.turn_token;
     req->failed_sandbox_id = (char *)r->failed_sandbox_id;
     req->spec_if_new = (Berth__Common__V1__SessionSpec *)r->request.spec;
-    req->created_by = (char *)"";
+    req->created_by = (char *)r->actor;
     req->must_be_new = r->request.must_be_new && r->rounds <= 1;
     req->must_exist = r->request.must_exist;
     req->recreate = r->request.recreate;
@@ -431,6 +432,7 @@ enum berth_code cp_resolve(struct cp *cp, struct berth_call *call,
     r->call = berth_call_ref(call);
     r->request = *request;
     r->deadline_tick = berth_tick_ms() + left_ms;
+    berth_actor(call, r->actor);
     snprintf(r->traceparent, sizeof r->traceparent, "%s", berth_call_traceparent(call));
     snprintf(r->failed_sandbox_id, sizeof r->failed_sandbox_id, "%s",
              request->failed_sandbox_id);

@@ -122,6 +122,7 @@ static enum berth_code load(struct cp *cp, struct berth_call *call,
                             const GetSessionRequest *req, GetBindingResponse **ret,
                             struct cp_config **ret_config, struct berth_error *err)
 {
+    const char *only = berth_config_bound(call);
     SessionRef *found = NULL;
     enum berth_code code = BERTH_OK;
 
@@ -130,6 +131,9 @@ static enum berth_code load(struct cp *cp, struct berth_call *call,
     if (!code)
         code = cp_binding_get(cp, found ? found : req->session, ret, err);
     berth_message_free(found);
+    if (!code && *only &&
+        (!(*ret)->session->spec || strcmp((*ret)->session->spec->config_id, only) != 0))
+        code = berth_fail(err, BERTH_REASON_SESSION_NOT_FOUND, NULL);
     if (!code)
         code = cp_session_config(cp, (*ret)->session, ret_config, err);
     return code;
@@ -470,7 +474,8 @@ HANDLER(update_session)
     if (!code)
         code = check_mask(req->update_mask, err);
     if (!code)
-        code = cp_enter_tenant(cp, req->session->ref->tenant_id, false, err);
+        code = cp_enter_session(cp, req->session->ref, berth_config_bound(call), false, false,
+                                err);
     if (!code)
         code = update(cp, call, req, err);
     if (!code)

@@ -149,6 +149,19 @@ static enum berth_code check_turn_token(const char *value, bool required,
     return berth_check_text("turn_token", value, required ? 1 : 0, CP_TURN_TOKEN_MAX, err);
 }
 
+/* What names no config is of the one that the caller is bound to. */
+static enum berth_code name_config(ResolveSessionRequest *req, const char *config_id,
+                                   struct berth_error *err)
+{
+    if (!*config_id || (req->spec && *req->spec->config_id))
+        return BERTH_OK;
+    if (!req->spec)
+        req->spec = berth_message_new(&berth__common__v1__session_spec__descriptor);
+    return req->spec && berth_set_string(&req->spec->config_id, config_id)
+               ? BERTH_OK
+               : berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+}
+
 HANDLER(resolve_session)
 {
     struct cp *cp = service;
@@ -157,7 +170,6 @@ HANDLER(resolve_session)
         .session = req->session,
         .turn_token = req->turn_token,
         .failed_sandbox_id = "",
-        .spec = req->spec,
         .must_be_new = req->must_be_new,
         .recreate = req->recreate,
         .answer = answer_resolve,
@@ -172,9 +184,12 @@ HANDLER(resolve_session)
     if (!code)
         code = check_turn_token(req->turn_token, false, err);
     if (!code)
-        code = cp_enter_tenant(cp, req->session->tenant_id, false, err);
+        code = cp_enter_session(cp, req->session, berth_config_bound(call), true, false, err);
+    if (!code)
+        code = name_config((ResolveSessionRequest *)req, berth_config_bound(call), err);
     if (code)
         return code;
+    request.spec = req->spec;
     request.want = req->mode == BERTH__CONTROL__V1__RESOLVE_MODE__RESOLVE_MODE_EXISTING
                        ? PLAN_EXISTING
                        : PLAN_ENSURE;
@@ -245,7 +260,7 @@ HANDLER(pause_session)
     enum berth_code code = cp_check_ref("session", req->session, berth_call_is_peer(call), err);
 
     if (!code)
-        code = cp_enter_tenant(cp, req->session->tenant_id, true, err);
+        code = cp_enter_session(cp, req->session, berth_config_bound(call), false, true, err);
     if (!code)
         code = look_before_pause(cp, req->session, ret_resp, err);
     if (code || *ret_resp)
@@ -261,7 +276,7 @@ HANDLER(resume_session)
 
     (void)ret_resp;
     if (!code)
-        code = cp_enter_tenant(cp, req->session->tenant_id, false, err);
+        code = cp_enter_session(cp, req->session, berth_config_bound(call), false, false, err);
     return code ? code : act(cp, call, req->session, PLAN_RESUME, answer_resume, err);
 }
 
@@ -273,7 +288,7 @@ HANDLER(delete_session)
 
     (void)ret_resp;
     if (!code)
-        code = cp_enter_tenant(cp, req->session->tenant_id, true, err);
+        code = cp_enter_session(cp, req->session, berth_config_bound(call), false, true, err);
     return code ? code : act(cp, call, req->session, PLAN_DELETE, answer_delete, err);
 }
 

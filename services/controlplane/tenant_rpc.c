@@ -72,6 +72,7 @@ static Tenant *show(const char *tenant_id, const struct berth_tenant_doc *doc)
     out->quotas = berth_message_new(&berth__control__v1__quotas__descriptor);
     if (!out->quotas || !berth_set_string(&out->tenant_id, tenant_id) ||
         !berth_set_string(&out->default_config_id, doc->default_config) ||
+        !berth_set_string(&out->created_by, doc->created_by) ||
         !berth_set_string(&out->etag, doc->rev))
         return berth_message_free(out);
     out->disabled = doc->disabled;
@@ -91,7 +92,9 @@ static enum berth_code read_tenant(struct cp *cp, const char *tenant, const char
 {
     static const char *const rev[] = {"rev", "state"};
     char key[BERTH_KEY_MAX], config_key[BERTH_KEY_MAX];
-    struct berth_redis_get gets[2] = {{.key = berth_key_tenant(key, tenant)}};
+    struct berth_redis_get gets[2] = {{.key = berth_key_tenant(key, tenant),
+                                       .fields = berth_tenant_fields,
+                                       .n_fields = berth_n_tenant_fields}};
     struct berth_doc docs[2] = {0};
     size_t n = *config_id ? 2 : 1;
     int64_t now_ms;
@@ -182,7 +185,7 @@ static enum berth_code judge_existing(const struct berth_tenant_doc *doc,
     return BERTH_OK;
 }
 
-static enum berth_code create(struct cp *cp, const CreateTenantRequest *req,
+static enum berth_code create(struct cp *cp, const CreateTenantRequest *req, const char *actor,
                               struct berth_tenant_doc *ret, struct berth_error *err)
 {
     const char *tenant = req->tenant->tenant_id;
@@ -208,6 +211,7 @@ static enum berth_code create(struct cp *cp, const CreateTenantRequest *req,
         doc.disabled = req->tenant->disabled;
         read_quotas(req->tenant->quotas, &doc.quotas);
         snprintf(doc.create_request_id, sizeof doc.create_request_id, "%s", req->request_id);
+        snprintf(doc.created_by, sizeof doc.created_by, "%s", actor);
         code = store(cp, tenant, "", "", &doc, &applied, err);
         if (code || applied) {
             if (!code)
@@ -224,9 +228,9 @@ CP_HANDLER(create_tenant)
     const CreateTenantRequest *req = (const CreateTenantRequest *)message;
     struct berth_tenant_doc doc;
     CreateTenantResponse *out;
+    char actor[BERTH_ACTOR_SIZE];
     enum berth_code code = check_tenant(req->tenant, err);
 
-    (void)call;
     if (!code && *req->tenant->default_config_id)
         code = berth_fail_field(err, "tenant.default_config_id",
                                 "must be empty: a new tenant has no configs yet");
@@ -235,7 +239,7 @@ CP_HANDLER(create_tenant)
     if (!code)
         code = cp_enter(cp, err);
     if (!code)
-        code = create(cp, req, &doc, err);
+        code = create(cp, req, berth_actor(call, actor), &doc, err);
     if (code)
         return code;
     out = berth_message_new(&berth__control__v1__create_tenant_response__descriptor);
@@ -393,6 +397,31 @@ static enum berth_code try_update(struct cp *cp, const UpdateTenantRequest *req,
                  err);
 }
 
+static bool sets_limits(const UpdateTenantRequest *req)
+{
+    const Google__Protobuf__FieldMask *mask = req->update_mask;
+    bool sets = false;
+
+    if (!mask || mask->n_paths == 0)
+        return req->tenant->disabled || req->tenant->quotas;
+    for (size_t i = 0; i < mask->n_paths; i++)
+        sets |=
+            strcmp(mask->paths[i], "disabled") == 0 || strcmp(mask->paths[i], "quotas") == 0;
+    return sets;
+}
+
+/* A tenant does not lift its own limits. */
+static enum berth_code check_reach(const struct berth_call *call,
+                                   const UpdateTenantRequest *req, struct berth_error *err)
+{
+    const struct berth_principal *who = berth_principal_of(call);
+
+    if (!who || who->deployment || !sets_limits(req))
+        return BERTH_OK;
+    return berth_fail(err, BERTH_REASON_SCOPE_MISSING,
+                      "disabled and quotas take a token of the deployment");
+}
+
 /* An unknown path is told before anything is looked up. */
 static enum berth_code check_mask(const UpdateTenantRequest *req, struct berth_error *err)
 {
@@ -411,9 +440,10 @@ CP_HANDLER(update_tenant)
     bool applied = false;
     enum berth_code code = check_tenant(req->tenant, err);
 
-    (void)call;
     if (!code)
         code = check_mask(req, err);
+    if (!code)
+        code = check_reach(call, req, err);
     if (!code)
         code = cp_enter(cp, err);
     for (int i = 0; i < CP_CAS_TRIES && !code && !applied; i++)

@@ -50,7 +50,7 @@ HANDLER(begin_turn)
     enum berth_code code = check_begin(req, berth_call_is_peer(call), err);
 
     if (!code)
-        code = cp_enter_tenant(cp, req->session->tenant_id, false, err);
+        code = cp_enter_session(cp, req->session, berth_config_bound(call), false, false, err);
     if (code)
         return code;
     ask.session = req->session;
@@ -92,7 +92,7 @@ HANDLER(renew_turn)
         check_token(req->session, req->turn_token, berth_call_is_peer(call), err);
 
     if (!code)
-        code = cp_enter_tenant(cp, req->session->tenant_id, false, err);
+        code = cp_enter_session(cp, req->session, berth_config_bound(call), false, false, err);
     if (code)
         return code;
     ask.session = req->session;
@@ -123,7 +123,7 @@ HANDLER(end_turn)
         check_token(req->session, req->turn_token, berth_call_is_peer(call), err);
 
     if (!code)
-        code = cp_enter_tenant(cp, req->session->tenant_id, true, err);
+        code = cp_enter_session(cp, req->session, berth_config_bound(call), false, true, err);
     if (code)
         return code;
     ask.session = req->session;

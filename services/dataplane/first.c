@@ -2,6 +2,7 @@
  * checked, the session resolved, the command judged by what the route allows, and named. */
 #include "services/dataplane/stream.h"
 
+#include "common/auth/auth.h"
 #include "common/fields/fields.h"
 
 /* Complete the command and pack it, once: a repeat sends the very same bytes. */
@@ -99,7 +100,8 @@ void dp_stream_resolve(struct dp_stream *s)
 }
 
 static Berth__Control__V1__ResolveRouteRequest *
-route_req_new(const struct berth_data_request *request, Berth__Control__V1__ResolveMode mode)
+route_req_new(const struct berth_data_request *request, Berth__Control__V1__ResolveMode mode,
+              const char *only_config)
 {
     Berth__Control__V1__ResolveRouteRequest *req = calloc(1, sizeof *req);
 
@@ -109,13 +111,14 @@ route_req_new(const struct berth_data_request *request, Berth__Control__V1__Reso
     req->mode = mode;
     req->turn_token = strdup(request->turn_token);
     req->failed_sandbox_id = strdup("");
+    req->only_config = strdup(only_config);
     req->session = calloc(1, sizeof *req->session);
     if (req->session) {
         berth__common__v1__session_ref__init(req->session);
         req->session->tenant_id = strdup(request->session->tenant_id);
         req->session->session_id = strdup(request->session->session_id);
     }
-    if (!req->turn_token || !req->failed_sandbox_id || !req->session ||
+    if (!req->turn_token || !req->failed_sandbox_id || !req->only_config || !req->session ||
         !req->session->tenant_id || !req->session->session_id) {
         berth__control__v1__resolve_route_request__free_unpacked(req, NULL);
         return NULL;
@@ -136,6 +139,8 @@ enum berth_code dp_stream_take_first(struct dp_stream *s, struct berth_buf *msg,
                               memory_order_relaxed);
     code = berth_buf_decode(s->method->request, msg, &s->first, err);
     if (code == BERTH_OK)
+        code = berth_call_judge(berth_stream_call(s->caller), s->first, err);
+    if (code == BERTH_OK)
         code = berth_data_check(s->first, &request, err);
     if (code)
         return code;
@@ -153,7 +158,8 @@ enum berth_code dp_stream_take_first(struct dp_stream *s, struct berth_buf *msg,
     }
     s->command = request.command;
     s->detach = request.detach;
-    s->route_req = route_req_new(&request, s->method->mode);
+    s->route_req = route_req_new(&request, s->method->mode,
+                                 berth_config_bound(berth_stream_call(s->caller)));
     if (!s->route_req)
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     return BERTH_OK;

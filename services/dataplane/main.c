@@ -6,6 +6,7 @@
  * methods.c lists the calls; first.c takes a call to its route, pump.c from there to its
  * status; check.c and route.c hold the rules; use.c keeps a sandbox from being taken away under
  * a stream; peer.c spreads streams over connections; service.c is the rest. */
+#include "common/auth/introspect.h"
 #include "common/svc/svc.h"
 #include "grpc/health/v1/health.pb-c.h"
 #include "services/dataplane/dataplane.h"
@@ -50,6 +51,8 @@ struct peer_address {
 
 struct service {
     struct dataplane *dp;
+    struct berth_introspect introspect;
+    struct berth_auth *auth;
     struct peer_address controlplane, local, docker;
 };
 
@@ -67,6 +70,7 @@ static void service_free(struct service *service)
 {
     if (!service)
         return;
+    berth_auth_free(service->auth);
     dataplane_free(service->dp);
     free(service->controlplane.target);
     free(service->local.target);
@@ -84,6 +88,20 @@ static enum berth_code add_adapter(struct service *service, const char *backend,
     if (code)
         return berth_wrap(err, code, "%s", address->peer);
     return dataplane_add_backend(service->dp, backend, adapter, err);
+}
+
+static enum berth_code make_gate(struct service *service, const struct berth_runtime *runtime,
+                                 struct berth_error *err)
+{
+    const struct berth_auth_options options = {.look = berth_introspect_look,
+                                               .arg = &service->introspect};
+    enum berth_code code = berth_auth_new(&options, &service->auth, err);
+
+    service->introspect = (struct berth_introspect){
+        .controlplane = dp_peer_channel(service->dp->controlplane), .pool = runtime->pool};
+    if (!code)
+        berth_server_set_gate(runtime->server, berth_auth_gate(service->auth));
+    return code;
 }
 
 static enum berth_code start(const void *config, const struct berth_runtime *runtime,
@@ -122,6 +140,8 @@ static enum berth_code start(const void *config, const struct berth_runtime *run
     code = add_adapter(service, "local", &service->local, err);
     if (code == BERTH_OK)
         code = add_adapter(service, "docker", &service->docker, err);
+    if (code == BERTH_OK)
+        code = make_gate(service, runtime, err);
     if (code)
         return code;
     /* What the handlers of dataplane_methods get. */

@@ -61,7 +61,9 @@ enum berth_code ledger_read(struct berth_redis *redis, const char *tenant,
 {
     char tenant_key[BERTH_KEY_MAX], config_key[BERTH_KEY_MAX];
     const struct berth_redis_get gets[] = {
-        {.key = berth_key_tenant(tenant_key, tenant)},
+        {.key = berth_key_tenant(tenant_key, tenant),
+         .fields = berth_tenant_fields,
+         .n_fields = berth_n_tenant_fields},
         {.key = berth_key_config(config_key, tenant, config_id)},
     };
     struct ledger out = {0};
@@ -107,7 +109,9 @@ enum berth_code ledger_locate(struct berth_redis *redis, const char *tenant,
     char tenant_key[BERTH_KEY_MAX], index_key[BERTH_KEY_MAX];
     const char *const fields[] = {snapshot_id};
     const struct berth_redis_get gets[] = {
-        {.key = berth_key_tenant(tenant_key, tenant)},
+        {.key = berth_key_tenant(tenant_key, tenant),
+         .fields = berth_tenant_fields,
+         .n_fields = berth_n_tenant_fields},
         {.key = berth_key_snapshot_index(index_key, tenant), .fields = fields, .n_fields = 1},
     };
     struct berth_tenant_doc doc;

@@ -54,6 +54,7 @@ static void skills_free(struct skills *skills)
 {
     if (!skills)
         return;
+    skills->auth = berth_auth_free(skills->auth);
     skills->janitor = skills_janitor_free(skills->janitor);
     skills->controlplane = berth_channel_free(skills->controlplane);
     for (size_t i = 0; i < skills->n_adapters; i++)
@@ -126,6 +127,19 @@ static enum berth_code check_store(struct skills *skills, struct berth_error *er
     return BERTH_OK;
 }
 
+static enum berth_code make_gate(struct skills *skills, struct berth_error *err)
+{
+    const struct berth_auth_options options = {.look = berth_introspect_look,
+                                               .arg = &skills->introspect};
+    enum berth_code code = berth_auth_new(&options, &skills->auth, err);
+
+    skills->introspect = (struct berth_introspect){.controlplane = skills->controlplane,
+                                                   .pool = skills->runtime->pool};
+    if (!code)
+        berth_server_set_gate(skills->runtime->server, berth_auth_gate(skills->auth));
+    return code;
+}
+
 static enum berth_code start(const void *config, const struct berth_runtime *runtime,
                              void **ret_service, struct berth_error *err)
 {
@@ -148,6 +162,8 @@ static enum berth_code start(const void *config, const struct berth_runtime *run
     code = open_redis(c, &skills->redis, err);
     if (!code)
         code = open_peers(skills, c, err);
+    if (!code)
+        code = make_gate(skills, err);
     if (!code)
         code = check_store(skills, err);
     if (!code)

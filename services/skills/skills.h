@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "berth/common/v1/common.pb-c.h"
+#include "common/auth/introspect.h"
 #include "common/errors/errors.h"
 #include "common/redis/redis.h"
 #include "common/rpc/rpc.h"
@@ -33,6 +34,8 @@ struct skills {
     atomic_uint n_calls;
     atomic_bool store_checked;
     struct skills_janitor *janitor;
+    struct berth_introspect introspect;
+    struct berth_auth *auth;
 };
 
 /* The store is ours. Every handler begins with it. */

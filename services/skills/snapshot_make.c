@@ -317,6 +317,7 @@ static void fill_row(struct making *m)
     snprintf(row->source_session, sizeof row->source_session, "%s",
              m->wish->session->session_id);
     snprintf(row->request_id, sizeof row->request_id, "%s", m->wish->request_id);
+    snprintf(row->created_by, sizeof row->created_by, "%s", m->wish->actor);
 }
 
 static enum berth_code resolve_route(struct making *m, struct berth_error *err)
@@ -326,6 +327,7 @@ static enum berth_code resolve_route(struct making *m, struct berth_error *err)
 
     req.session = (Berth__Common__V1__SessionRef *)m->wish->session;
     req.mode = BERTH__CONTROL__V1__RESOLVE_MODE__RESOLVE_MODE_EXISTING;
+    req.only_config = (char *)m->wish->only_config;
     code = skills_control_call(
         m->skills, m->call, "/berth.control.v1.InternalService/ResolveRoute", &req.base,
         &berth__control__v1__resolve_route_response__descriptor, &m->route, err);

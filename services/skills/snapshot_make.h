@@ -9,6 +9,8 @@ struct snapshot_wish {
     const Berth__Common__V1__SessionRef *session;
     const char *display_name; /* "" : none */
     const char *request_id;   /* "" : none */
+    const char *only_config;  /* the session is of this one; "": of any */
+    const char *actor;        /* created_by */
 };
 
 /* *ret_row: the active row, and the config it stands in. A repeat of a request_id within 24

@@ -74,6 +74,7 @@ static SnapshotRecord *show(const char *tenant, const char *config_id,
         berth_set_string(&out->fingerprint, row->account) &&
         berth_set_string(&out->display_name, row->display_name) &&
         berth_set_string(&out->row_id, row->row_id) &&
+        berth_set_string(&out->created_by, row->created_by) &&
         (out->create_time = berth_timestamp(row->create_ms)) &&
         (!row->supersede_ms || (out->supersede_time = berth_timestamp(row->supersede_ms))))
         return out;
@@ -109,6 +110,14 @@ static enum berth_code check_ref(const Berth__Common__V1__SessionRef *ref, bool 
     return code;
 }
 
+/* The caller is bound to another config. */
+static bool is_out_of_reach(const struct berth_call *call, const char *config_id)
+{
+    const char *only = berth_config_bound(call);
+
+    return *only && strcmp(only, config_id) != 0;
+}
+
 /* A row that a tenant may see. */
 static bool is_visible(const struct berth_snapshot_row *row)
 {
@@ -121,9 +130,12 @@ HANDLER(create_snapshot)
 {
     struct skills *skills = service;
     const CreateSnapshotRequest *req = (const CreateSnapshotRequest *)message;
+    char actor[BERTH_ACTOR_SIZE];
     const struct snapshot_wish wish = {.session = req->session,
                                        .display_name = req->display_name,
-                                       .request_id = req->request_id};
+                                       .request_id = req->request_id,
+                                       .only_config = berth_config_bound(call),
+                                       .actor = berth_actor(call, actor)};
     struct berth_snapshot_row row;
     CreateSnapshotResponse *out;
     char config_id[129];
@@ -183,14 +195,13 @@ HANDLER(get_snapshot)
     GetSnapshotResponse *out;
     enum berth_code code = berth_check_id("tenant_id", req->tenant_id, err);
 
-    (void)call;
     if (!code)
         code = check_snapshot_id(req->snapshot_id, err);
     if (!code)
         code = skills_enter(skills, err);
     if (!code)
         code = find(skills, req->tenant_id, req->snapshot_id, &ledger, &row, err);
-    if (!code && !is_visible(row))
+    if (!code && (!is_visible(row) || is_out_of_reach(call, ledger.config_id)))
         code = berth_fail(err, BERTH_REASON_SNAPSHOT_NOT_FOUND, "no snapshot '%s'",
                           req->snapshot_id);
     if (!code) {
@@ -426,17 +437,32 @@ static enum berth_code delete_one(struct skills *skills, const char *tenant,
     return code;
 }
 
+/* A snapshot never moves to another config. */
+static enum berth_code check_reach(struct skills *skills, const struct berth_call *call,
+                                   const DeleteSnapshotRequest *req, struct berth_error *err)
+{
+    char config_id[129], row_id[33];
+    enum berth_code code =
+        ledger_locate(skills->redis, req->tenant_id, req->snapshot_id, config_id, row_id, err);
+
+    if (!code && is_out_of_reach(call, config_id))
+        code = berth_fail(err, BERTH_REASON_SNAPSHOT_NOT_FOUND, "no snapshot '%s'",
+                          req->snapshot_id);
+    return code;
+}
+
 HANDLER(delete_snapshot)
 {
     struct skills *skills = service;
     const DeleteSnapshotRequest *req = (const DeleteSnapshotRequest *)message;
     enum berth_code code = berth_check_id("tenant_id", req->tenant_id, err);
 
-    (void)call;
     if (!code)
         code = check_snapshot_id(req->snapshot_id, err);
     if (!code)
         code = skills_enter(skills, err);
+    if (!code && *berth_config_bound(call))
+        code = check_reach(skills, call, req, err);
     if (!code)
         code = delete_one(skills, req->tenant_id, req->snapshot_id, err);
     if (code)

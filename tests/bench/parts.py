@@ -22,6 +22,7 @@ class Bench:
         self.control, self.data = suite.target("controlplane"), suite.target("dataplane")
         self.internal = "unix:" + suite.path("run", "controlplane.sock")
         self.adapter = suite.target("adapter-local")
+        self.token = {"authorization": f"Bearer {suite.admin_token()}".encode()}
         self.redis = "unix:" + suite.path("run", "redis.sock")
 
     def n(self, full):
@@ -38,10 +39,14 @@ class Bench:
 
     def resolve(self, session, image=None):
         return call(self.control, SESSIONS + "ResolveSession", pb.control.ResolveSessionRequest(
-            session=self.ref(session), spec=pb.common.SessionSpec(config_id="local", image=image)))
+            session=self.ref(session), spec=pb.common.SessionSpec(config_id="local", image=image)), self.token)
 
     def delete(self, session):
-        return call(self.control, SESSIONS + "DeleteSession", pb.control.DeleteSessionRequest(session=self.ref(session)))
+        return call(self.control, SESSIONS + "DeleteSession", pb.control.DeleteSessionRequest(session=self.ref(session)),
+                    self.token)
+
+    def run(self, session):
+        return call(self.data, PROCESSES + "Run", self.true(session), self.token)
 
     def true(self, session, exec_id=""):
         return pb.data.RunRequest(session=self.ref(session), command=pb.data.Command(
@@ -93,7 +98,7 @@ def run_true(bench):
     tracks = {
         "echo": [bench.yard.echo()],
         "adapter": [call(bench.adapter, PROCESSES + "Run", bench.true("warm-true", "a" + MARK), {"berth-route-bin": route})],
-        "session": [call(bench.data, PROCESSES + "Run", bench.true("warm-true"))],
+        "session": [bench.run("warm-true")],
     }
     micros = bench.yard.rounds(bench.n(500), tracks)
     echo, adapter, session = (p(micros[name], 50) for name in tracks)
@@ -106,7 +111,7 @@ def run_true(bench):
 def create(bench):
     """session create to the end of its first command"""
     session = "create-" + MARK
-    tracks = {"create": ([bench.resolve(session), call(bench.data, PROCESSES + "Run", bench.true(session))],
+    tracks = {"create": ([bench.resolve(session), bench.run(session)],
                          [bench.delete(session)])}
     micros = bench.yard.rounds(bench.n(100), tracks, warm=3)["create"]
     bench.table.at_most("create -> first command p50", p(micros, 50) / 1000, 25, "ms")
@@ -120,7 +125,7 @@ def from_snapshot(bench):
     client.run("snap-source", "mkdir -p /workspace/pkg && head -c 20000000 /dev/urandom > /workspace/pkg/blob")
     snapshot = client.snapshot("snap-source", "bench", timeout=120)
     image = pb.common.Image(snapshot_id=snapshot.snapshot_id)
-    first = lambda session: call(bench.data, PROCESSES + "Run", bench.true(session))  # noqa: E731
+    first = bench.run
     base_name, snap_name = "pair-b-" + MARK, "pair-s-" + MARK
     tracks = {"base": ([bench.resolve(base_name), first(base_name)], [bench.delete(base_name)]),
               "snapshot": ([bench.resolve(snap_name, image), first(snap_name)], [bench.delete(snap_name)])}
@@ -137,12 +142,12 @@ def gigabyte(bench):
     bench.client.resolve("giga", config="local")
     services = ("dataplane", "adapter-local")
     route = {"berth-route-bin": bench.route("giga").SerializeToString()}
-    ways = {"data plane": (bench.data, None), "bare relay": (bench.yard.adapter, route), "bare stream": (bench.adapter, route)}
+    ways = {"data plane": (bench.data, bench.token), "bare relay": (bench.yard.adapter, route), "bare stream": (bench.adapter, route)}
     moves = {"WriteFile": write_file, "ReadFile": read_file}
     seen = {(move, way): [] for move in moves for way in ways}
     memory = {move: [] for move in moves}
     chunk = MIB
-    moves["WriteFile"](bench, bench.data, "giga", MIB, size // MIB)  # the page cache has its pages
+    moves["WriteFile"](bench, bench.data, "giga", MIB, size // MIB, bench.token)  # the page cache has its pages
     reset_peaks(bench, services)
     start = {name: bench.suite.rss_kib(name) for name in services}
     for _ in range(rounds):
@@ -237,7 +242,8 @@ def supervisors_kib(bench):
 
 
 def hold(bench, requests, n, wait=True):
-    process = bench.yard.spawn({"mode": "hold", "target": bench.data, "path": PROCESSES + "Exec", "requests": requests, "n": n})
+    process = bench.yard.spawn({"mode": "hold", "target": bench.data, "path": PROCESSES + "Exec", "requests": requests, "n": n,
+                               "metadata": {key: value.hex() for key, value in bench.token.items()}})
     if process.stdout.readline() != "ready\n":
         raise LoadError(process.stderr.read()[-300:])
     return finish(process) if wait else process

@@ -27,6 +27,9 @@ TABLE = [
     ("control", "berth.control.v1.TenantService", [
         ("CreateTenant", C.CreateTenantRequest(tenant=C.Tenant(tenant_id="default"))),
         ("GetTenant", C.GetTenantRequest(tenant_id="no-such-tenant")),
+        ("CreateToken", C.CreateTokenRequest(token=C.Token(tenant_id="no-such-tenant", scopes=[C.SCOPE_READ]))),
+        ("ListTokens", C.ListTokensRequest(tenant_id="no-such-tenant")),
+        ("RevokeToken", C.RevokeTokenRequest(tenant_id="no-such-tenant", token_id="0" * 12)),
         ("UpdateTenant", C.UpdateTenantRequest(tenant=C.Tenant(tenant_id="no-such-tenant"),
                                                update_mask={"paths": ["disabled"]}))]),
     ("control", "berth.control.v1.ConfigService", [
@@ -75,6 +78,7 @@ INTERNAL = [
     ("controlplane", "berth.control.v1.InternalService", [
         ("ResolveRoute", C.ResolveRouteRequest(session=REF)),
         ("RenewUse", C.RenewUseRequest(session=REF, use_token="u", sandbox_id="x", end=True)),
+        ("IntrospectToken", C.IntrospectTokenRequest(token_id="0" * 12)),
         ("ListTargets", C.ListTargetsRequest(tenant_id="no-such-tenant"))]),
     ("binding", "berth.binding.v1.BindingService", [
         ("Acquire", N.AcquireRequest(session=REF, want=N.WANT_EXISTING, owner="test", attempt=b"0" * 16)),
@@ -106,16 +110,16 @@ INTERNAL = [
 STREAMING = {"Exec": "unary_stream", "ReadFile": "unary_stream", "WriteFile": "stream_unary"}
 
 
-def send(channel, service, method, wire):
+def send(channel, service, method, wire, metadata=()):
     """Sends raw bytes as the (first) request; None, or the Failure."""
     shape = STREAMING.get(method, "unary_unary")
     call = getattr(channel, shape)(f"/{service}/{method}")
     try:
         if shape == "unary_stream":
-            for _ in call(wire, timeout=10):
+            for _ in call(wire, timeout=10, metadata=metadata):
                 pass
         else:
-            call(iter([wire]) if shape == "stream_unary" else wire, timeout=10)
+            call(iter([wire]) if shape == "stream_unary" else wire, timeout=10, metadata=metadata)
     except grpc.RpcError as error:
         return Failure(error)
     return None
@@ -142,14 +146,16 @@ def judge(bad, failure):
 
 def case_of(target, service, method, request):
     def case(suite):
-        channel = suite.client().channels.get(target) or grpc.insecure_channel(suite.internal_target(target))
-        valid = send(channel, service, method, request.SerializeToString())
+        api = suite.client()
+        channel = api.channels.get(target) or grpc.insecure_channel(suite.internal_target(target))
+        metadata = api.metadata if target in api.channels else ()
+        valid = send(channel, service, method, request.SerializeToString(), metadata)
         tap.check(valid is None or valid.code not in ("INVALID_ARGUMENT", "UNIMPLEMENTED"), "the valid request:", valid)
         before = suite.redis_cli("debug", "digest")
         wrong, tried = [], 0
         for bad in fields.mutations(request):
             tried += 1
-            problem = judge(bad, send(channel, service, method, bad.wire))
+            problem = judge(bad, send(channel, service, method, bad.wire, metadata))
             if problem:
                 wrong.append(f"{bad}: {problem}")
         print(f"{method}: {tried} bad values, {len(wrong)} not refused as they should be", file=sys.stderr)

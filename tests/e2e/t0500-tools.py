@@ -25,7 +25,7 @@ WANTED = {
 def reflect(suite, name, package, stubs, **request):
     with grpc.insecure_channel(suite.target(name)) as channel:
         call = stubs.ServerReflectionStub(channel).ServerReflectionInfo
-        answer, = call(iter([package.ServerReflectionRequest(**request)]), timeout=10)
+        answer, = call(iter([package.ServerReflectionRequest(**request)]), timeout=10, metadata=suite.client().metadata)
         return answer
 
 
@@ -101,15 +101,19 @@ def logs__every_process__json_lines(suite):
             tap.check({"ts", "level", "svc", "msg"} <= set(entry), name, line)
 
 
+def shown(suite):
+    return "-plaintext", "-H", f"authorization: Bearer {suite.admin_token()}"
+
+
 # grpcurl lists and describes every public process.
 def grpcurl__list_and_describe__works(suite):
     tool = grpcurl()
     for name in ("controlplane", "dataplane", "skills"):
-        done = subprocess.run([tool, "-plaintext", suite.target(name), "list"], capture_output=True, text=True, timeout=20)
+        done = subprocess.run([tool, *shown(suite), suite.target(name), "list"], capture_output=True, text=True, timeout=20)
         tap.equal(done.returncode, 0, done.stderr)
         for service in WANTED[name]:
             tap.check(service in done.stdout.split(), service, "not in", done.stdout)
-            text = subprocess.run([tool, "-plaintext", suite.target(name), "describe", service], capture_output=True,
+            text = subprocess.run([tool, *shown(suite), suite.target(name), "describe", service], capture_output=True,
                                   text=True, timeout=20)
             tap.check(text.returncode == 0 and "rpc " in text.stdout, text.stderr)
 
@@ -127,7 +131,7 @@ def grpcurl__readme_calls__work(suite):
     tool = grpcurl()
 
     def call(name, method, request):
-        done = subprocess.run([tool, "-plaintext", "-d", json.dumps(request), suite.target(name), method],
+        done = subprocess.run([tool, *shown(suite), "-d", json.dumps(request), suite.target(name), method],
                               capture_output=True, text=True, timeout=60)
         tap.equal(done.returncode, 0, method, done.stderr)
         return json.loads(done.stdout)

@@ -266,13 +266,16 @@ START_TEST(resolve__reserved_session_by_a_stranger__refused)
     Berth__Common__V1__SessionRef ref = BERTH__COMMON__V1__SESSION_REF__INIT;
     Berth__Control__V1__ResolveSessionRequest req =
         BERTH__CONTROL__V1__RESOLVE_SESSION_REQUEST__INIT;
+    char secret[64];
 
     ref.tenant_id = (char *)"t1";
     ref.session_id = (char *)"sk.row1";
     req.session = &ref;
-    ck_assert_int_eq(town_call(town.outside, "/berth.control.v1.SessionService/ResolveSession",
-                               &req, &berth__control__v1__resolve_session_response__descriptor,
-                               WAIT_MS, NULL, NULL),
+    town_tenant_token(&town, "t1", BERTH__CONTROL__V1__SCOPE__SCOPE_USE, secret);
+    ck_assert_int_eq(town_call_as(town.outside, secret,
+                                  "/berth.control.v1.SessionService/ResolveSession", &req,
+                                  &berth__control__v1__resolve_session_response__descriptor,
+                                  WAIT_MS, NULL, NULL),
                      BERTH_REASON_RESERVED_KEY);
     ck_assert_int_eq(town_resolve(&town, 0, "t1", "sk.row1", NULL, NULL, NULL),
                      BERTH_REASON_NONE);
@@ -508,9 +511,10 @@ START_TEST(list_sessions__filters_and_pages__whole)
         BERTH__CONTROL__V1__LIST_SESSIONS_REQUEST__INIT;
     Berth__Common__V1__PageRequest page = BERTH__COMMON__V1__PAGE_REQUEST__INIT;
     Berth__Control__V1__ListSessionsResponse *resp = NULL;
-    char token[128] = "", name[16];
+    char token[128] = "", name[16], secret[64];
     size_t seen = 0;
 
+    town_tenant_token(&town, "t1", BERTH__CONTROL__V1__SCOPE__SCOPE_READ, secret);
     for (int i = 0; i < 7; i++) {
         snprintf(name, sizeof name, "s%d", i);
         (void)town_box(&town, name, NULL);
@@ -522,10 +526,10 @@ START_TEST(list_sessions__filters_and_pages__whole)
     page.page_size = 3;
     do {
         page.page_token = token;
-        ck_assert_int_eq(town_call(town.outside,
-                                   "/berth.control.v1.SessionService/ListSessions", &req,
-                                   &berth__control__v1__list_sessions_response__descriptor,
-                                   WAIT_MS, &resp, NULL),
+        ck_assert_int_eq(town_call_as(town.outside, secret,
+                                      "/berth.control.v1.SessionService/ListSessions", &req,
+                                      &berth__control__v1__list_sessions_response__descriptor,
+                                      WAIT_MS, &resp, NULL),
                          BERTH_REASON_NONE);
         seen += resp->n_sessions;
         snprintf(token, sizeof token, "%s", resp->next_page_token);

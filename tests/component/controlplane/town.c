@@ -170,11 +170,17 @@ static void process_stop(struct process *process)
 
 /* ---------------------------------------------------------------------- calls */
 
-enum berth_reason town_call(struct berth_channel *channel, const char *path, const void *req,
-                            const ProtobufCMessageDescriptor *resp_type, int64_t timeout_ms,
-                            void *ret_resp, struct berth_error *ret_err)
+enum berth_reason town_call_as(struct berth_channel *channel, const char *secret,
+                               const char *path, const void *req,
+                               const ProtobufCMessageDescriptor *resp_type, int64_t timeout_ms,
+                               void *ret_resp, struct berth_error *ret_err)
 {
-    const struct berth_call_options options = {.timeout_ms = timeout_ms};
+    char header[96];
+    int size = snprintf(header, sizeof header, "Bearer %s", secret ? secret : "");
+    const struct berth_metadata metadata = {
+        .key = "authorization", .value = header, .size = (size_t)size};
+    const struct berth_call_options options = {
+        .timeout_ms = timeout_ms, .metadata = &metadata, .n_metadata = secret ? 1 : 0};
     ProtobufCMessage *resp = NULL;
     struct berth_error err = {0};
     enum berth_code code =
@@ -189,6 +195,43 @@ enum berth_reason town_call(struct berth_channel *channel, const char *path, con
     else
         berth_message_free(resp);
     return BERTH_REASON_NONE;
+}
+
+enum berth_reason town_call(struct berth_channel *channel, const char *path, const void *req,
+                            const ProtobufCMessageDescriptor *resp_type, int64_t timeout_ms,
+                            void *ret_resp, struct berth_error *ret_err)
+{
+    return town_call_as(channel, NULL, path, req, resp_type, timeout_ms, ret_resp, ret_err);
+}
+
+enum berth_reason town_token(struct town *town, const Berth__Control__V1__Token *wanted,
+                             char *secret, char ret_id[13])
+{
+    Berth__Control__V1__CreateTokenRequest req = BERTH__CONTROL__V1__CREATE_TOKEN_REQUEST__INIT;
+    Berth__Control__V1__CreateTokenResponse *resp;
+    enum berth_reason reason;
+
+    req.token = (Berth__Control__V1__Token *)wanted;
+    reason = town_call(town->control[0], "/berth.control.v1.TenantService/CreateToken", &req,
+                       TYPE(control, create_token_response), WAIT_MS, &resp, NULL);
+    if (reason)
+        return reason;
+    snprintf(secret, 64, "%s", resp->secret);
+    if (ret_id)
+        snprintf(ret_id, 13, "%s", resp->token->token_id);
+    berth_message_free(resp);
+    return BERTH_REASON_NONE;
+}
+
+void town_tenant_token(struct town *town, const char *tenant, Berth__Control__V1__Scope scope,
+                       char *secret)
+{
+    Berth__Control__V1__Token token = BERTH__CONTROL__V1__TOKEN__INIT;
+
+    token.tenant_id = (char *)tenant;
+    token.scopes = &scope;
+    token.n_scopes = 1;
+    ck_assert_int_eq(town_token(town, &token, secret, NULL), BERTH_REASON_NONE);
 }
 
 enum berth_reason town_resolve(struct town *town, unsigned plane, const char *tenant,

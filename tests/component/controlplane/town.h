@@ -71,6 +71,18 @@ enum berth_reason town_call(struct berth_channel *channel, const char *path, con
                             const ProtobufCMessageDescriptor *resp_type, int64_t timeout_ms,
                             void *ret_resp, struct berth_error *ret_err);
 
+/* The same with a token; NULL: none. */
+enum berth_reason town_call_as(struct berth_channel *channel, const char *secret,
+                               const char *path, const void *req,
+                               const ProtobufCMessageDescriptor *resp_type, int64_t timeout_ms,
+                               void *ret_resp, struct berth_error *ret_err);
+/* A new token as a peer may make it. wanted: what it shall be. secret: 64 bytes. */
+enum berth_reason town_token(struct town *town, const Berth__Control__V1__Token *wanted,
+                             char *secret, char ret_id[13]);
+/* One of a tenant, for all its things; secret: 64 bytes. */
+void town_tenant_token(struct town *town, const char *tenant, Berth__Control__V1__Scope scope,
+                       char *secret);
+
 /* ResolveSession. mode 0: ENSURE. token may be NULL, spec may be NULL. */
 enum berth_reason town_resolve(struct town *town, unsigned plane, const char *tenant,
                                const char *session, const SessionSpec *spec, const char *token,

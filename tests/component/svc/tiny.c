@@ -92,6 +92,7 @@ int main(int argc, char **argv)
         .doc = "a service for tests",
         .port = 47400,
         .internal = internal,
+        .open = !internal,
         .keys = keys,
         .n_keys = BERTH_COUNT(keys),
         .config_size = sizeof(struct tiny_config),
