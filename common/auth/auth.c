@@ -449,7 +449,7 @@ const char *berth_actor(const struct berth_call *call, char buf[BERTH_ACTOR_SIZE
     if (principal)
         snprintf(buf, BERTH_ACTOR_SIZE, "token/%s", principal->token.id);
     else
-        snprintf(buf, BERTH_ACTOR_SIZE, "peer");
+        snprintf(buf, BERTH_ACTOR_SIZE, "peer/%s", berth_call_peer_name(call));
     return buf;
 }
 

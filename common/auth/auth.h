@@ -10,7 +10,7 @@
 struct berth_auth;
 struct berth_auth_look; /* one look-up in progress */
 
-enum { BERTH_ACTOR_SIZE = 32 };
+enum { BERTH_ACTOR_SIZE = 129 };
 
 struct berth_auth_options {
     /* Find out whose token this is. From any thread; must not block. It is answered by
@@ -46,7 +46,7 @@ const struct berth_principal *berth_principal_of(const struct berth_call *call);
 /* The config that the caller is bound to; "": none. */
 const char *berth_config_bound(const struct berth_call *call);
 
-/* For created_by: "token/<id>", or "peer". */
+/* For created_by: "token/<id>", or "peer/<name>" ("peer/uid:0", "peer/spiffe://..."). */
 const char *berth_actor(const struct berth_call *call, char buf[BERTH_ACTOR_SIZE]);
 
 /* Look-ups begun so far. */

@@ -30,7 +30,7 @@ struct berth_tenant_doc {
     struct berth_tenant_quotas quotas;
     int64_t create_ms, update_ms;
     char create_request_id[129]; /* "" = none; counts for 24 h after create_ms */
-    char created_by[65];
+    char created_by[129];
 };
 
 /* The fields to ask Redis for: the hash holds the tenant's tokens, too (token_doc.h). */

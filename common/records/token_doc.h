@@ -20,7 +20,7 @@ struct berth_token_doc {
     unsigned n_scopes;
     char session_id[129], config_id[129]; /* "": all */
     int64_t create_ms, expire_ms;         /* 0: never */
-    char created_by[65];
+    char created_by[129];
 };
 
 /* Errors: INTERNAL_BUG when it does not validate (unknown members are fine). */

@@ -204,7 +204,7 @@ START_TEST(create_token__secret__kept_nowhere)
                      BERTH_REASON_NONE);
     ck_assert_uint_eq(resp->n_tokens, 1);
     ck_assert_str_eq(resp->tokens[0]->token_id, id);
-    ck_assert_str_eq(resp->tokens[0]->created_by, "peer");
+    ck_assert_int_eq(strncmp(resp->tokens[0]->created_by, "peer/uid:", 9), 0);
     ck_assert_ptr_nonnull(resp->tokens[0]->create_time);
     berth_message_free(resp);
 }
@@ -481,7 +481,7 @@ static enum berth_reason snapshot(const char *secret, const char *session, char 
                           &resp, NULL);
     if (!reason) {
         snprintf(ret_id, 129, "%s", resp->snapshot->snapshot_id);
-        ck_assert_str_eq(resp->snapshot->created_by, "peer");
+        ck_assert_int_eq(strncmp(resp->snapshot->created_by, "peer/uid:", 9), 0);
         berth_message_free(resp);
     }
     return reason;

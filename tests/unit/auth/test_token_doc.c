@@ -20,7 +20,7 @@ START_TEST(token_doc__format_and_parse__the_same)
                                   .config_id = "c1",
                                   .create_ms = 5,
                                   .expire_ms = 6,
-                                  .created_by = "peer"};
+                                  .created_by = "peer/uid:0"};
     struct berth_token_doc got;
     char *json = berth_token_doc_format(&doc);
 
@@ -34,7 +34,7 @@ START_TEST(token_doc__format_and_parse__the_same)
     ck_assert_str_eq(got.config_id, "c1");
     ck_assert_int_eq(got.create_ms, 5);
     ck_assert_int_eq(got.expire_ms, 6);
-    ck_assert_str_eq(got.created_by, "peer");
+    ck_assert_str_eq(got.created_by, "peer/uid:0");
     free(json);
 }
 END_TEST
