@@ -15,8 +15,7 @@ from google.protobuf.descriptor import FieldDescriptor as F
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 import tap  # noqa: E402
-from client import bearer  # noqa: E402
-from suite import Failure, TestSuite, pb, quick, wait_for  # noqa: E402
+from suite import Failure, TestSuite, bearer, pb, quick, wait_for  # noqa: E402
 
 C = pb.control
 PUBLIC = {"controlplane": "control", "dataplane": "data", "skills": "skills"}
@@ -234,6 +233,8 @@ def every_method__ids_of_another_tenant__not_found(suite):
             continue
         pairs = zip(requests_of(method, suite.victim), requests_of(method, nobody))
         for real, fake in pairs:
+            if real == fake:
+                continue  # a message of a stream that names nothing
             got = send(suite.channel(method), method, real, suite.thief)
             wanted = send(suite.channel(method), method, fake, suite.thief)
             if got[:2] in (("UNIMPLEMENTED", "METHOD_UNKNOWN"), ("PERMISSION_DENIED", "PEER_ONLY")):

@@ -24,7 +24,7 @@ base = importlib.util.module_from_spec(_spec)
 sys.modules["berth_suite"] = base
 _spec.loader.exec_module(base)
 
-from client import Client, Failure, duration, health  # noqa: E402,F401 re-exported
+from client import Client, Failure, bearer, duration, health  # noqa: E402,F401 re-exported
 from stubs import pb  # noqa: E402
 import provision as quick  # noqa: E402
 import leftovers  # noqa: E402
