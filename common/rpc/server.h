@@ -66,7 +66,7 @@ struct berth_call {
     atomic_bool cancelled, answered;
     bool is_peer, finished;
     char *peer_name; /* NULL: nobody vouches for one */
-    void *user; /* of the gate */
+    void *user;      /* of the gate */
     void (*release_user)(void *user);
     int core_cancelled;
     int64_t start_ns;
