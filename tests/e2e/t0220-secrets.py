@@ -183,7 +183,7 @@ def credentials__refused__not_in_the_error(suite):
                                  ).SerializeToString().replace(b"MARK", b"\xff\xfe\xff\xfe")
     call = api.channels["control"].unary_unary("/berth.control.v1.ConfigService/CreateConfig")
     try:
-        call(wire, timeout=10)
+        call(wire, timeout=10, metadata=api.metadata)
     except Exception as error:  # pylint: disable=broad-except
         suite.answers.append(f"{error} {error.details()} {error.trailing_metadata()}")
     search("an answer", "\n".join(suite.answers))

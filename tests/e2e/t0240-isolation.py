@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""t0220-isolation - every RPC of every public service, as reflection tells them, called without a token
+"""t0240-isolation - every RPC of every public service, as reflection tells them, called without a token
 and with another tenant's ids. New RPCs are covered by themselves.
 
 Sanitized, too."""
