@@ -16,6 +16,7 @@
 #include <sys/un.h>
 
 #include "common/log/log.h"
+#include "common/rpc/frames.h"
 #include "common/rpc/tls_accept.h"
 #include "common/time/time.h"
 
@@ -23,6 +24,7 @@ enum {
     LISTENERS_MAX = 8,
     BACKLOG = 512,
     ACCEPTS_PER_WAKE = 64,
+    IDLE_MIN_MS = 1000,     /* before a silent connection may have to make room */
     PAUSE_MS = 50,          /* after an accept that failed for want of something */
     SWEEP_INTERVAL_MS = 50, /* between looks for connections that have gone */
     PRIVATE_MODE = 0600,
@@ -57,7 +59,7 @@ struct rpc_acceptor {
     int spare_fd; /* given up to be able to accept, and so to close, when there are no others */
     struct listener listeners[LISTENERS_MAX];
     size_t n_listeners;
-    atomic_uint_fast64_t n_refused;
+    atomic_uint_fast64_t n_refused, n_evicted;
 
     pthread_mutex_t mutex; /* all below */
     struct connection *connections;
@@ -293,20 +295,45 @@ static void sweep(struct rpc_acceptor *acceptor)
     acceptor->swept_tick_ms = berth_tick_ms();
 }
 
+/* With the mutex held, at the cap: of the connections that have no call in progress, the one
+ * that has been silent for longest makes room, so that those who do nothing cannot keep out
+ * those who do. Its entry, or NULL: all are busy. */
+static struct connection *evict(struct rpc_acceptor *acceptor)
+{
+    int64_t oldest_ms = berth_tick_ms() - IDLE_MIN_MS;
+    struct connection *oldest = NULL;
+
+    for (unsigned i = 0; i < acceptor->n_connections; i++) {
+        int64_t since_ms = rpc_frames_idle_since_ms(acceptor->connections[i].fd);
+
+        if (since_ms < oldest_ms) {
+            oldest_ms = since_ms;
+            oldest = &acceptor->connections[i];
+        }
+    }
+    if (oldest && inode_of(oldest->fd) == oldest->inode) {
+        (void)shutdown(oldest->fd, SHUT_RDWR); /* the core sees an end, and closes it */
+        atomic_fetch_add(&acceptor->n_evicted, 1);
+    }
+    return oldest;
+}
+
 static bool note_connection(struct rpc_acceptor *acceptor, int fd)
 {
-    bool room;
+    struct connection *entry = NULL;
 
     pthread_mutex_lock(&acceptor->mutex);
     if (acceptor->n_connections == acceptor->max_connections &&
         berth_tick_ms() - acceptor->swept_tick_ms >= SWEEP_INTERVAL_MS)
         sweep(acceptor);
-    room = acceptor->n_connections < acceptor->max_connections;
-    if (room)
-        acceptor->connections[acceptor->n_connections++] =
-            (struct connection){.fd = fd, .inode = inode_of(fd)};
+    if (acceptor->n_connections < acceptor->max_connections)
+        entry = &acceptor->connections[acceptor->n_connections++];
+    else
+        entry = evict(acceptor);
+    if (entry)
+        *entry = (struct connection){.fd = fd, .inode = inode_of(fd)};
     pthread_mutex_unlock(&acceptor->mutex);
-    return room;
+    return entry != NULL;
 }
 
 unsigned rpc_acceptor_connections(struct rpc_acceptor *acceptor)
@@ -323,6 +350,11 @@ unsigned rpc_acceptor_connections(struct rpc_acceptor *acceptor)
 uint64_t rpc_acceptor_refused(struct rpc_acceptor *acceptor)
 {
     return atomic_load(&acceptor->n_refused);
+}
+
+uint64_t rpc_acceptor_evicted(struct rpc_acceptor *acceptor)
+{
+    return atomic_load(&acceptor->n_evicted);
 }
 
 static bool is_peer(const struct rpc_acceptor *acceptor, int fd, unsigned *ret_uid)
@@ -384,10 +416,16 @@ static void take_connection(struct listener *listener, int fd)
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     fd = place(fd, *listener->path != 0 && is_peer(acceptor, fd, &uid));
     if (fd < 0 || !note_connection(acceptor, fd)) {
+        if (fd < 0) { /* no number left: for the next one to come */
+            pthread_mutex_lock(&acceptor->mutex);
+            (void)evict(acceptor);
+            pthread_mutex_unlock(&acceptor->mutex);
+        }
         closep(&fd);
         atomic_fetch_add(&acceptor->n_refused, 1);
         return;
     }
+    rpc_frames_begin(fd, !listener->tls && fd < rpc_peer_fd_base());
     if (listener->tls) {
         rpc_tls_door_take(acceptor->door, fd);
         return;

@@ -42,3 +42,4 @@ struct rpc_acceptor *rpc_acceptor_free(struct rpc_acceptor *acceptor);
 unsigned rpc_acceptor_peer_uid(struct rpc_acceptor *acceptor, int fd);
 unsigned rpc_acceptor_connections(struct rpc_acceptor *acceptor);
 uint64_t rpc_acceptor_refused(struct rpc_acceptor *acceptor);
+uint64_t rpc_acceptor_evicted(struct rpc_acceptor *acceptor);

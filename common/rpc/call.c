@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "common/log/log.h"
+#include "common/rpc/frames.h"
 #include "common/rpc/server.h"
 #include "common/time/time.h"
 
@@ -36,6 +37,8 @@ struct berth_call *berth_call_unref(struct berth_call *call)
         return NULL;
     if (call->user)
         call->release_user(call->user);
+    if (accepted)
+        rpc_frames_call_ended(call->fd, call->connection);
     if (call->request)
         protobuf_c_message_free_unpacked(call->request, NULL);
     if (call->received)
@@ -84,6 +87,8 @@ static void identify(struct berth_call *call)
         call->is_peer = true;
         call->peer_name = name_uid(rpc_acceptor_peer_uid(server->acceptor, fd));
     }
+    call->fd = has_fd && fd < rpc_peer_fd_base() ? fd : -1;
+    call->connection = rpc_frames_call_begun(call->fd);
     call->is_peer = call->is_peer || server->insecure_dev;
 }
 

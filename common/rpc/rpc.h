@@ -243,6 +243,8 @@ struct berth_server_options {
     unsigned max_queued; /* unary calls waiting for a worker; 0: 1024. Over it: OVERLOADED */
     unsigned max_connections; /* 0: 1024; more are closed at accept */
     unsigned max_streams;     /* per connection; 0: 2048 */
+    int64_t keepalive_ms;     /* between pings to a silent caller, which has a third of it to
+                                 answer;     0: 60 s */
     size_t memory_bytes; /* of messages half received or not read yet, about; 0: 1 GiB. A last
                             resort: over it the core resets streams, no matter whose */
     bool peers_only;     /* every method but health is PEER_ONLY */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "common/rpc/frames.h"
 #include "common/rpc/server.h"
 #include "common/time/time.h"
 
@@ -17,7 +18,7 @@ enum {
     N_ASKED = 32, /* calls that the core may hand over before it is asked for more */
     /* A connection whose peer does not answer a ping is closed. */
     KEEPALIVE_MS = 60000,
-    KEEPALIVE_TIMEOUT_MS = 20000,
+    KEEPALIVE_TIMEOUT_PART = 3,
     /* Clients may ping this often, with or without calls; those that do it oftener, three
      * times, are sent away (ENHANCE_YOUR_CALM). Clients are told 10 s; this leaves room for
      * jitter. */
@@ -33,9 +34,12 @@ static grpc_arg int_arg(const char *key, int value)
     return arg;
 }
 
-static void make_core(struct berth_server *server, unsigned max_streams, size_t memory_bytes,
-                      int64_t handshake_ms)
+static void make_core(struct berth_server *server, const struct berth_server_options *options)
 {
+    int64_t keepalive_ms = options->keepalive_ms ? options->keepalive_ms : KEEPALIVE_MS;
+    int64_t handshake_ms = options->handshake_ms ? options->handshake_ms : TLS_HANDSHAKE_MS;
+    size_t memory_bytes = options->memory_bytes ? options->memory_bytes : MEMORY_BYTES;
+    unsigned max_streams = options->max_streams ? options->max_streams : MAX_STREAMS;
     grpc_resource_quota *quota = grpc_resource_quota_create("berth-server");
     grpc_arg quota_arg = {.type = GRPC_ARG_POINTER,
                           .key = (char *)(uintptr_t)GRPC_ARG_RESOURCE_QUOTA};
@@ -47,8 +51,8 @@ static void make_core(struct berth_server *server, unsigned max_streams, size_t 
         int_arg(GRPC_ARG_HTTP2_BDP_PROBE, 0),
         int_arg(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, RPC_STREAM_WINDOW),
         int_arg(GRPC_ARG_MAX_CONCURRENT_STREAMS, (int)max_streams),
-        int_arg(GRPC_ARG_KEEPALIVE_TIME_MS, KEEPALIVE_MS),
-        int_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, KEEPALIVE_TIMEOUT_MS),
+        int_arg(GRPC_ARG_KEEPALIVE_TIME_MS, (int)keepalive_ms),
+        int_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, (int)(keepalive_ms / KEEPALIVE_TIMEOUT_PART)),
         int_arg(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1),
         int_arg(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, PING_INTERVAL_MIN_MS),
         int_arg(GRPC_ARG_ENABLE_CHANNELZ, 0),
@@ -97,9 +101,7 @@ enum berth_code berth_server_new(const struct berth_server_options *options,
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&server->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    make_core(server, or_default(options->max_streams, MAX_STREAMS),
-              options->memory_bytes ? options->memory_bytes : MEMORY_BYTES,
-              options->handshake_ms ? options->handshake_ms : TLS_HANDSHAKE_MS);
+    make_core(server, options);
     accept.server = server->core;
 
     code = rpc_acceptor_new(&accept, &server->acceptor, err);
@@ -488,10 +490,16 @@ char *berth_server_metrics(struct berth_server *server)
               rpc_acceptor_connections(server->acceptor));
         gauge(&text, "berth_rpc_connections_refused_total", "counter",
               "Connections closed at accept.", rpc_acceptor_refused(server->acceptor));
+        gauge(&text, "berth_rpc_connections_evicted_total", "counter",
+              "Idle connections closed to make room.", rpc_acceptor_evicted(server->acceptor));
+        gauge(&text, "berth_rpc_connections_cut_total", "counter",
+              "Connections closed for floods of frames.", rpc_frames_cut());
         gauge(&text, "berth_rpc_queued", "gauge", "Calls waiting for a worker.",
               berth_pool_queued(server->pool) + berth_pool_queued(server->priority_pool));
         gauge(&text, "berth_rpc_queued_bytes", "gauge", "Size of their requests.",
               atomic_load(&server->queued_bytes));
+        gauge(&text, "berth_rpc_unread_bytes", "gauge", "Size of answers not taken yet.",
+              atomic_load(&server->unread_bytes));
         gauge(&text, "berth_rpc_overloaded_total", "counter", "Calls refused for want of room.",
               atomic_load(&server->n_overloaded));
         if (server->door.tls)

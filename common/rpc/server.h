@@ -45,6 +45,7 @@ struct berth_server {
     atomic_bool draining;       /* new calls are answered DRAINING */
     atomic_bool shutting;       /* no more calls are asked for */
     atomic_size_t queued_bytes; /* of requests that wait for a worker */
+    atomic_size_t unread_bytes; /* of unary answers that the callers have not taken yet */
     atomic_uint_fast64_t n_overloaded;
 
     pthread_mutex_t mutex; /* all below */
@@ -65,8 +66,10 @@ struct berth_call {
     atomic_uint refs; /* one per operation in flight, handler and user */
     atomic_bool cancelled, answered;
     bool is_peer, finished;
-    char *peer_name; /* NULL: nobody vouches for one */
-    void *user;      /* of the gate */
+    int fd;              /* of a plaintext connection of a non-peer, else -1 */
+    unsigned connection; /* its number, see frames.h */
+    char *peer_name;     /* NULL: nobody vouches for one */
+    void *user;          /* of the gate */
     void (*release_user)(void *user);
     int core_cancelled;
     int64_t start_ns;
@@ -80,7 +83,7 @@ struct berth_call {
 
     /* unary */
     struct berth_work work;
-    size_t queued_size;
+    size_t queued_size, unread_size;
     ProtobufCMessage *request;
     /* evented */
     struct berth_post post;

@@ -2,12 +2,19 @@
 #include "common/rpc/buf.h"
 #include "common/rpc/server.h"
 
-enum { QUEUED_BYTES_MAX = 64 << 20 };
+enum {
+    QUEUED_BYTES_MAX = 64 << 20,
+    UNREAD_BYTES_MAX = 256 << 20, /* beyond it, answers of more than SMALL are not given */
+    SMALL = 4 << 10,
+};
 
 static void on_finished(void *owner, bool ok)
 {
+    struct berth_call *call = owner;
+
     (void)ok; /* the caller may have gone: nothing is left to do about it */
-    berth_call_unref(owner);
+    atomic_fetch_sub(&call->server->unread_bytes, call->unread_size);
+    berth_call_unref(call);
 }
 
 static void on_close(void *owner, bool ok)
@@ -18,6 +25,19 @@ static void on_close(void *owner, bool ok)
     if (call->core_cancelled)
         atomic_store(&call->cancelled, true);
     berth_call_unref(call);
+}
+
+/* A caller may open thousands of calls and read no answer: those wait in the core. */
+static bool may_wait(struct berth_call *call, size_t size)
+{
+    atomic_size_t *unread = &call->server->unread_bytes;
+
+    if (atomic_fetch_add(unread, size) + size <= UNREAD_BYTES_MAX || size <= SMALL) {
+        call->unread_size = size;
+        return true;
+    }
+    atomic_fetch_sub(unread, size);
+    return false;
 }
 
 void rpc_unary_finish(struct berth_call *call, enum berth_code code,
@@ -42,6 +62,11 @@ void rpc_unary_finish(struct berth_call *call, enum berth_code code,
         code = berth_fail(&failure, BERTH_REASON_MESSAGE_TOO_LARGE,
                           "the response has %zu bytes, more than %d", berth_buf_size(body),
                           BERTH_RPC_MESSAGE_MAX);
+        err = &failure;
+        body = berth_buf_unref(body);
+    }
+    if (body && !may_wait(call, berth_buf_size(body))) {
+        code = berth_fail(&failure, BERTH_REASON_OVERLOADED, "too many answers are not read");
         err = &failure;
         body = berth_buf_unref(body);
     }

@@ -2,7 +2,7 @@
  *
  * TestService with health and reflection. Says "ready PORT" when it listens on the first
  * address, obeys "serving NAME" and "away NAME" (health) on standard input, and ends with it.
- * Options: max_connections, max_streams, memory_bytes, n_workers. */
+ * Options: max_connections, max_streams, memory_bytes, n_workers, keepalive_ms. */
 #include <signal.h>
 #include <stdio.h>
 
@@ -21,8 +21,8 @@ static int fail(const char *what, const struct berth_error *err)
 
 static bool set_option(struct berth_server_options *options, const char *word)
 {
-    static const char *const names[] = {
-        "--max_connections=", "--max_streams=", "--n_workers=", "--memory_bytes="};
+    static const char *const names[] = {"--max_connections=", "--max_streams=", "--n_workers=",
+                                        "--memory_bytes=", "--keepalive_ms="};
     unsigned *const numbers[] = {&options->max_connections, &options->max_streams,
                                  &options->n_workers};
 
@@ -35,8 +35,10 @@ static bool set_option(struct berth_server_options *options, const char *word)
         value = strtoul(word + len, NULL, 10);
         if (i < BERTH_COUNT(numbers))
             *numbers[i] = (unsigned)value;
-        else
+        else if (i == BERTH_COUNT(numbers))
             options->memory_bytes = value;
+        else
+            options->keepalive_ms = (int64_t)value;
         return true;
     }
     return false;
