@@ -6,8 +6,10 @@
 #include <stdio.h>
 
 #include "common/rpc/paths.h"
+#include "common/time/time.h"
 
 enum {
+    LOOK_MS = 200, /* how long a state is taken as it was seen */
     RECONNECT_FIRST_MS = 100,
     RECONNECT_MAX_MS = 1000,
     CONNECT_TIMEOUT_MS = 1000,
@@ -169,7 +171,7 @@ static void unlock_core(struct berth_channel *channel)
 
 bool berth_channel_ready(struct berth_channel *channel, int64_t wait_ms)
 {
-    gpr_timespec deadline = rpc_deadline(wait_ms);
+    int64_t end_ms = berth_tick_ms() + wait_ms, left_ms = wait_ms;
     struct rpc_pluck_queue *queue = rpc_pluck_take();
     bool ready = false;
 
@@ -178,13 +180,18 @@ bool berth_channel_ready(struct berth_channel *channel, int64_t wait_ms)
         grpc_connectivity_state state = grpc_channel_check_connectivity_state(core, 1);
 
         ready = state == GRPC_CHANNEL_READY;
-        if (!ready)
-            grpc_channel_watch_connectivity_state(core, state, deadline, queue->core, queue);
+        /* A connection that was made and lost between two looks leaves the state as it was, and
+         * then it is only this call that tries again: so look again, changed or not. */
+        if (!ready && left_ms > 0)
+            grpc_channel_watch_connectivity_state(
+                core, state, rpc_deadline(left_ms < LOOK_MS ? left_ms : LOOK_MS), queue->core,
+                queue);
         unlock_core(channel);
-        if (ready || !grpc_completion_queue_pluck(queue->core, queue,
-                                                  gpr_inf_future(GPR_CLOCK_REALTIME), NULL)
-                          .success)
+        if (ready || left_ms <= 0)
             break;
+        (void)grpc_completion_queue_pluck(queue->core, queue,
+                                          gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
+        left_ms = end_ms - berth_tick_ms();
     }
     if (queue)
         rpc_pluck_give(queue);
