@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "common/time/time.h"
 #include "tests/conformance/rpc/service.h"
 #include "tests/conformance/rpc/stream.h"
 
@@ -16,7 +17,13 @@ typedef Grpc__Testing__StreamingOutputCallResponse OutputResponse;
 #define UNARY INTEROP_PATH("UnaryCall")
 #define DUPLEX INTEROP_PATH("FullDuplexCall")
 
-enum { LARGE_REQUEST = 271828, LARGE_RESPONSE = 314159, N_SIZES = 4, TIMEOUT_MS = 20000 };
+enum {
+    LARGE_REQUEST = 271828,
+    LARGE_RESPONSE = 314159,
+    N_SIZES = 4,
+    TIMEOUT_MS = 20000,
+    PATIENCE_MS = 60000
+};
 static const int32_t request_sizes[N_SIZES] = {27182, 8, 1828, 45904};
 static const int32_t response_sizes[N_SIZES] = {31415, 9, 2653, 58979};
 static const char special_text[] =
@@ -382,6 +389,32 @@ static bool timeout_on_sleeping_server(struct interop_client *client)
     return ended_with(client, wire, BERTH_DEADLINE_EXCEEDED, NULL);
 }
 
+/* Not one of gRPC's: calls until one is answered, for a minute. Each failure must say that
+ * nobody was there; how fast to try again is the channel's own affair. */
+static bool keep_asking(struct interop_client *client)
+{
+    const struct berth_call_options options = {.timeout_ms = TIMEOUT_MS};
+    Grpc__Testing__Empty req = GRPC__TESTING__EMPTY__INIT;
+    int64_t end_ms = berth_tick_ms() + PATIENCE_MS;
+    ProtobufCMessage *resp = NULL;
+
+    for (;;) {
+        struct berth_error err = {0};
+        enum berth_code code =
+            berth_channel_call(client->channel, INTEROP_PATH("EmptyCall"), &req.base,
+                               &grpc__testing__empty__descriptor, &options, &resp, &err);
+
+        if (code == BERTH_OK)
+            break;
+        EXPECT(code == BERTH_UNAVAILABLE || code == BERTH_UNKNOWN, "%s: %s",
+               berth_code_name(code), err.text);
+        EXPECT(berth_tick_ms() < end_ms, "not answered in a minute: %s", err.text);
+        (void)berth_channel_ready(client->channel, TIMEOUT_MS);
+    }
+    protobuf_c_message_free_unpacked(resp, NULL);
+    return true;
+}
+
 const struct interop_case interop_cases[] = {
     {"empty_unary", empty_unary},
     {"large_unary", large_unary},
@@ -399,5 +432,6 @@ const struct interop_case interop_cases[] = {
     {"timeout_on_sleeping_server", timeout_on_sleeping_server},
     {"server_compressed_unary", server_compressed_unary},
     {"server_compressed_streaming", server_compressed_streaming},
+    {"keep_asking", keep_asking},
 };
 const size_t n_interop_cases = BERTH_COUNT(interop_cases);

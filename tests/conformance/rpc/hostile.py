@@ -305,10 +305,10 @@ def garbage__1000_connections__borne(_):
             attack.connections.pop()
 
 
-# A server that says goodbye to each connection at once, 60 times: our client neither hangs nor
+# A server that says goodbye to each connection at once, 20 times: our client neither hangs nor
 # hammers it, and goes on when the storm is over.
 def goaway_storm__from_a_server__client_goes_on(_):
-    storms, n_seen, real = 60, 0, Peer([SERVER, "127.0.0.1:0"])
+    storms, n_seen, real = 20, 0, Peer([SERVER, "127.0.0.1:0"])
     listener = socket.create_server(("127.0.0.1", 0))
 
     def pump(source, sink):
@@ -338,20 +338,15 @@ def goaway_storm__from_a_server__client_goes_on(_):
             for ends in ((peer, through), (through, peer)):
                 threading.Thread(target=pump, args=ends, daemon=True).start()
     threading.Thread(target=serve, daemon=True).start()
-    calls = ["empty_unary"] * 400
     begin = time.monotonic()
-    client = subprocess.run([CLIENT, f"127.0.0.1:{listener.getsockname()[1]}", *calls], capture_output=True, text=True,
-                            timeout=60)
+    client = subprocess.run([CLIENT, f"127.0.0.1:{listener.getsockname()[1]}", "keep_asking", "ping_pong"],
+                            capture_output=True, text=True, timeout=90)
     took = time.monotonic() - begin
     listener.close()
     well = real.end()
-    lines = client.stdout.splitlines()
-    tap.equal(len(lines), len(calls), client.stderr[-300:])
-    tap.equal(lines[-1], "empty_unary ok")
-    failed = [line for line in lines if not line.endswith(" ok")]
-    tap.check(len(failed) <= storms, len(failed), "calls failed, the last:", failed[-1:] and failed[-1])
-    tap.check(all("UNAVAILABLE" in line for line in failed), failed[:3])
-    tap.check(took < 30 and n_seen >= storms, f"{n_seen} connections in {took:.1f} s")
+    print(f"{n_seen} connections in {took:.1f} s", file=sys.stderr)
+    tap.equal(client.stdout.splitlines(), ["keep_asking ok", "ping_pong ok"], client.stderr[-300:])
+    tap.check(storms < n_seen < storms + 5, n_seen, "connections")
     tap.check(well, "the server did not end well")
 
 
