@@ -100,6 +100,19 @@ size_t berth_buf_size(const struct berth_buf *buf)
     return buf->size;
 }
 
+size_t berth_buf_pieces(const struct berth_buf *buf, size_t first, struct iovec *ret,
+                        size_t max)
+{
+    size_t n = 0;
+
+    for (; n < max && first + n < buf->slices.count; n++) {
+        grpc_slice *slice = &buf->slices.slices[first + n];
+
+        ret[n] = (struct iovec){GRPC_SLICE_START_PTR(*slice), GRPC_SLICE_LENGTH(*slice)};
+    }
+    return n;
+}
+
 const uint8_t *berth_buf_data(struct berth_buf *buf)
 {
     uint8_t *flat = atomic_load(&buf->flat), *none = NULL, *at;

@@ -9,6 +9,7 @@
 #include <protobuf-c/protobuf-c.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 #include "common/errors/errors.h"
 #include "common/loop/loop.h"
@@ -39,6 +40,10 @@ BERTH_DEFINE_AUTO(struct berth_buf *, berth_buf_unref)
 size_t berth_buf_size(const struct berth_buf *buf);
 /* Contiguous view, borrowed until the last unref. (May have to copy once.) */
 const uint8_t *berth_buf_data(struct berth_buf *buf);
+/* The bytes as they lie, never copied: the view of up to max pieces from the first-th on,
+ * borrowed until the last unref. Returns how many; 0: there are no more. */
+size_t berth_buf_pieces(const struct berth_buf *buf, size_t first, struct iovec *ret,
+                        size_t max);
 
 /* The guarded decoder: depth, record count, memory budget (16 x size + 256 KiB), UTF-8 and
  * embedded NUL are checked before and while protobuf-c unpacks. *ret is freed with

@@ -27,7 +27,7 @@ void local_close_read(struct adapter_reader *reader);
 enum berth_code local_open_write(struct adapter *adapter, const struct adapter_route *route,
                                  const struct adapter_write_open *open,
                                  struct adapter_writer **ret, struct berth_error *err);
-enum berth_code local_write(struct adapter_writer *writer, const uint8_t *data, size_t size,
+enum berth_code local_write(struct adapter_writer *writer, struct iovec *pieces, int n_pieces,
                             struct berth_error *err);
 enum berth_code local_commit(struct adapter_writer *writer, struct adapter_file *ret,
                              struct berth_error *err);

@@ -145,18 +145,22 @@ enum berth_code local_open_write(struct adapter *adapter, const struct adapter_r
     return BERTH_OK;
 }
 
-enum berth_code local_write(struct adapter_writer *writer, const uint8_t *data, size_t size,
+enum berth_code local_write(struct adapter_writer *writer, struct iovec *pieces, int n_pieces,
                             struct berth_error *err)
 {
-    while (size > 0) {
-        ssize_t done = write(writer->fd, data, size);
+    while (n_pieces > 0) {
+        ssize_t done = writev(writer->fd, pieces, n_pieces);
 
         if (done < 0 && errno == EINTR)
             continue;
         if (done < 0)
             return place_fail(err, errno == EFBIG ? ENOSPC : errno, writer->path);
-        data += done;
-        size -= (size_t)done;
+        for (; n_pieces > 0 && (size_t)done >= pieces->iov_len; pieces++, n_pieces--)
+            done -= (ssize_t)pieces->iov_len;
+        if (n_pieces > 0) {
+            pieces->iov_base = (uint8_t *)pieces->iov_base + done;
+            pieces->iov_len -= (size_t)done;
+        }
     }
     return BERTH_OK;
 }

@@ -216,7 +216,8 @@ struct adapter_file_ops {
     enum berth_code (*open_write)(struct adapter *adapter, const struct adapter_route *route,
                                   const struct adapter_write_open *open,
                                   struct adapter_writer **ret, struct berth_error *err);
-    enum berth_code (*write)(struct adapter_writer *writer, const uint8_t *data, size_t size,
+    /* All of the pieces, in order; the array is the callee's to change. */
+    enum berth_code (*write)(struct adapter_writer *writer, struct iovec *pieces, int n_pieces,
                              struct berth_error *err);
     /* The file takes its name. The writer is gone only after close_write(). */
     enum berth_code (*commit)(struct adapter_writer *writer, struct adapter_file *ret,

@@ -36,23 +36,16 @@ size_t file_header_before(uint8_t *end, size_t size)
     return n + 1;
 }
 
-bool file_data_view(const uint8_t *bytes, size_t size, const uint8_t **ret_data,
-                    size_t *ret_size)
+size_t file_header_size(const uint8_t *head, size_t head_size, size_t size)
 {
     size_t length = 0, at = 1;
 
-    if (size < 2 || bytes[0] != DATA_TAG)
-        return false;
-    for (unsigned shift = 0; at < size && at < FILE_HEADER_MAX; shift += 7, at++) {
-        length |= (size_t)(bytes[at] & 0x7f) << shift;
-        if (!(bytes[at] & 0x80)) {
-            at++;
-            if (length != size - at)
-                return false;
-            *ret_data = bytes + at;
-            *ret_size = length;
-            return true;
-        }
+    if (head_size < 2 || head[0] != DATA_TAG)
+        return 0;
+    for (unsigned shift = 0; at < head_size && at < FILE_HEADER_MAX; shift += 7, at++) {
+        length |= (size_t)(head[at] & 0x7f) << shift;
+        if (!(head[at] & 0x80))
+            return length == size - at - 1 ? at + 1 : 0;
     }
-    return false;
+    return 0;
 }

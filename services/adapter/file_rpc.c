@@ -293,6 +293,7 @@ const struct berth_method adapter_file_methods[] = {
     {FILES("Move"), REQUEST(move), move_file, NULL, BERTH_METHOD_PEER_ONLY},
     {FILES("Remove"), REQUEST(remove), remove_file, NULL, BERTH_METHOD_PEER_ONLY},
     {FILES("ReadFile"), REQUEST(read_file), NULL, file_open_read, BERTH_METHOD_PEER_ONLY},
-    {FILES("WriteFile"), REQUEST(write_file), NULL, file_open_write, BERTH_METHOD_PEER_ONLY},
+    {FILES("WriteFile"), REQUEST(write_file), NULL, file_open_write,
+     BERTH_METHOD_PEER_ONLY | BERTH_METHOD_UNGUARDED},
 };
 const size_t n_adapter_file_methods = BERTH_COUNT(adapter_file_methods);

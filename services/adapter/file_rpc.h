@@ -18,9 +18,9 @@ enum berth_code file_open_write(void *service, struct berth_stream *stream,
 enum { FILE_HEADER_MAX = 6 };
 /* Writes tag and length of size bytes so that they end at end[-1]. Returns how many. */
 size_t file_header_before(uint8_t *end, size_t size);
-/* Is the message exactly one such field? *ret_data is borrowed from bytes. */
-bool file_data_view(const uint8_t *bytes, size_t size, const uint8_t **ret_data,
-                    size_t *ret_size);
+/* How a message of size bytes begins, head_size of them, FILE_HEADER_MAX being enough: is it
+ * exactly one such field? Returns where the content begins; 0: it is something else. */
+size_t file_header_size(const uint8_t *head, size_t head_size, size_t size);
 
 /* Work of a stream on the pool: at most one job at a time, then back to the loop. */
 struct file_job {

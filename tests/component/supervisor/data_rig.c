@@ -16,14 +16,14 @@
 enum { WAIT_S = 60 };
 
 struct data_rig rig;
+const struct adapter_file_ops *rig_files;
 Berth__Common__V1__SessionRef rig_session = BERTH__COMMON__V1__SESSION_REF__INIT;
 
 static struct berth_loop *server_loop, *client_loop;
 static struct berth_server *server;
 static struct berth_channel *channel;
 static struct berth_runtime runtime;
-static const struct adapter_ops ops = {
-    .backend = "local", .process = &local_process_ops, .files = &local_file_ops};
+static struct adapter_ops ops = {.backend = "local", .process = &local_process_ops};
 static struct adapter_service service = {.ops = &ops, .runtime = &runtime};
 
 /* ------------------------------------------------- target.h, for the one sandbox */
@@ -88,6 +88,7 @@ void rig_open(bool with_box)
     ck_assert(!berth_loop_new(&client_loop, &err));
     ck_assert(!berth_loop_start(client_loop, "client", &err));
     berth_rpc_init();
+    ops.files = rig_files ? rig_files : &local_file_ops;
     options.loop = server_loop;
     ck_assert(!berth_server_new(&options, &server, &err));
     runtime.loop = server_loop;
@@ -118,6 +119,20 @@ void rig_close(void)
              rig.root);
     FILE *rm = popen(command, "r");
     ck_assert_int_eq(pclose(rm), 0);
+}
+
+unsigned rig_ended(const char *path, const char *code)
+{
+    char key[160], *text = berth_server_metrics(server);
+    const char *line;
+    unsigned n = 0;
+
+    snprintf(key, sizeof key, "berth_rpc_calls_total{method=\"%s\",code=\"%s\"} ", path, code);
+    line = strstr(text, key);
+    if (line)
+        n = (unsigned)strtoul(line + strlen(key), NULL, 10);
+    free(text);
+    return n;
 }
 
 /* ------------------------------------------------------------------------ caller */

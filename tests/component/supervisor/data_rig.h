@@ -5,6 +5,7 @@
 
 #include "berth/data/v1/data.pb-c.h"
 #include "common/rpc/rpc.h"
+#include "services/adapter/data.h"
 #include "tests/component/supervisor/fake_box.h"
 
 struct data_rig {
@@ -15,11 +16,16 @@ struct data_rig {
 };
 extern struct data_rig rig;
 
+/* Set before rig_open(); NULL: the local backend's. */
+extern const struct adapter_file_ops *rig_files;
 void rig_open(bool with_box);
 void rig_close(void);
 
 /* The route metadata of sandbox id. */
 struct berth_metadata rig_route(const char *sandbox_id);
+
+/* How many calls of a method the server has ended with a code, "CANCELLED". */
+unsigned rig_ended(const char *path, const char *code);
 
 /* Fills in what every request needs. */
 extern Berth__Common__V1__SessionRef rig_session;

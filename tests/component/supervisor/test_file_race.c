@@ -210,7 +210,8 @@ START_TEST(write__raced__stays_inside)
 
         if (local_file_ops.open_write(NULL, &route, &open, &writer, NULL))
             continue;
-        (void)!local_file_ops.write(writer, (const uint8_t *)"written", 7, NULL);
+        (void)!local_file_ops.write(writer, &(struct iovec){(void *)(uintptr_t) "written", 7},
+                                    1, NULL);
         if (local_file_ops.commit(writer, &file, NULL) == BERTH_OK) {
             adapter_file_deinit(&file);
             reached++;

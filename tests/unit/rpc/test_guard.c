@@ -216,6 +216,7 @@ START_TEST(berth_buf__packed__same_bytes)
 {
     EchoRequest request = BERTH__TESTING__V1__ECHO_REQUEST__INIT;
     struct berth_buf *buf, *copy;
+    struct iovec pieces[2];
     ProtobufCMessage *message;
     struct berth_error err;
 
@@ -224,6 +225,11 @@ START_TEST(berth_buf__packed__same_bytes)
     buf = berth_buf_pack(&request.base);
     ck_assert_ptr_nonnull(buf);
     ck_assert_uint_eq(berth_buf_size(buf), 11);
+    ck_assert_uint_eq(berth_buf_pieces(buf, 0, pieces, 2), 1);
+    ck_assert_uint_eq(pieces[0].iov_len, 11);
+    ck_assert_ptr_eq(pieces[0].iov_base, berth_buf_data(buf));
+    ck_assert_uint_eq(berth_buf_pieces(buf, 0, pieces, 0), 0);
+    ck_assert_uint_eq(berth_buf_pieces(buf, 1, pieces, 2), 0);
     copy = berth_buf_new(berth_buf_data(buf), berth_buf_size(buf));
     ck_assert_ptr_eq(berth_buf_ref(buf), buf);
     berth_buf_unref(buf);
