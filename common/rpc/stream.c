@@ -36,9 +36,8 @@ struct berth_loop *berth_stream_loop(struct berth_stream *stream)
 
 /* ------------------------------------------------------------------- reading */
 
-static void on_read(void *owner, bool ok)
+static void take_read(struct berth_stream *stream, bool ok)
 {
-    struct berth_stream *stream = owner;
     struct berth_buf *msg = NULL;
     bool none = !ok || !stream->received;
 
@@ -65,13 +64,62 @@ static void on_read(void *owner, bool ok)
     rpc_stream_settle(stream);
 }
 
+static void on_read(void *owner, bool ok)
+{
+    take_read(owner, ok);
+}
+
+static void on_early_read(void *owner, bool ok)
+{
+    struct berth_stream *stream = owner;
+
+    if (!stream->unasked || stream->mute) {
+        take_read(stream, ok);
+        return;
+    }
+    stream->early = true;
+    stream->early_ok = ok;
+    rpc_stream_settle(stream);
+}
+
+void rpc_stream_read_early(struct berth_stream *stream)
+{
+    grpc_op op = {.op = GRPC_OP_RECV_MESSAGE};
+
+    op.data.recv_message.recv_message = &stream->received;
+    stream->read_tag =
+        (struct rpc_tag){.loop = stream->loop, .fn = on_early_read, .owner = stream};
+    rpc_start_batch(stream->core, &op, 1, &stream->read_tag);
+}
+
+static void take_early(void *arg)
+{
+    struct berth_stream *stream = arg;
+
+    take_read(stream, stream->early_ok);
+}
+
+/* The first read has been under way since before the handler was asked. */
+static void ask_early(struct berth_stream *stream)
+{
+    stream->unasked = false;
+    if (!stream->early)
+        return;
+    stream->n_ops++;
+    berth_loop_post_entry(stream->loop, &stream->early_post, take_early, stream);
+}
+
 void berth_stream_read(struct berth_stream *stream)
 {
     bool first = !stream->call && !stream->sent_initial;
     grpc_op ops[2];
     size_t n = 0;
 
-    if (stream->reading || ended(stream))
+    if (ended(stream))
+        return;
+    if (stream->unasked)
+        ask_early(stream);
+    if (stream->reading)
         return;
     stream->reading = true;
     if (first) /* a client that only listens: the call begins here */

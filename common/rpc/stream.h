@@ -13,6 +13,10 @@ struct berth_stream {
     struct berth_call *call; /* server side; NULL on the client */
     unsigned n_ops;          /* operations in flight: the stream lives as long */
     bool reading, writing;
+    bool unasked; /* the read in flight, or over, is one nobody has asked for yet */
+    bool early;   /* it is over */
+    bool early_ok;
+    struct berth_post early_post;
     bool sent_initial;
     bool mute; /* nothing but .closed is told any more */
     grpc_byte_buffer *received;
@@ -22,6 +26,9 @@ struct berth_stream {
 /* Start operations that belong to the stream; fn must call rpc_stream_settle() last. */
 void rpc_stream_start(struct berth_stream *stream, const grpc_op *ops, size_t n_ops,
                       struct rpc_tag *tag, void (*fn)(void *stream, bool ok));
+/* Server side, before the handler is asked: read the first message, which mostly is there, and
+ * keep it until the handler wants it. n_ops counts it already. On the queue's thread. */
+void rpc_stream_read_early(struct berth_stream *stream);
 /* One operation is over; when it was the last and the end is known: .closed, and away with it.
  */
 void rpc_stream_settle(struct berth_stream *stream);

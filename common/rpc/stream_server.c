@@ -230,27 +230,14 @@ static void on_close(void *owner, bool ok)
 
 static void begin(void *arg)
 {
-    struct berth_call *call = arg;
-    const struct rpc_method *method = call->method;
-    struct server_stream *server_stream = calloc(1, sizeof *server_stream);
+    struct berth_stream *stream = arg;
+    const struct rpc_method *method = stream->call->method;
     struct berth_error err = {0};
     grpc_op op = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
-    struct berth_stream *stream;
     enum berth_code code;
 
-    if (!server_stream) {
-        code = berth_fail(&err, BERTH_REASON_OUT_OF_MEMORY, NULL);
-        rpc_unary_finish(call, code, NULL, &err);
-        berth_call_unref(call);
-        return;
-    }
-    stream = &server_stream->stream;
-    stream->call = call;
-    stream->core = call->core;
-    stream->loop = call->server->loop;
-    stream->n_ops = 1; /* this function */
-    op.data.recv_close_on_server.cancelled = &call->core_cancelled;
-    rpc_stream_start(stream, &op, 1, &server_stream->close_tag, on_close);
+    op.data.recv_close_on_server.cancelled = &stream->call->core_cancelled;
+    rpc_stream_start(stream, &op, 1, &of(stream)->close_tag, on_close);
     code = method->def.open(method->service, stream, &stream->ops, &stream->ctx, &err);
     if (code) {
         berth_stream_finish(stream, code, &err);
@@ -261,7 +248,26 @@ static void begin(void *arg)
 
 void rpc_stream_begin(struct berth_call *call)
 {
-    berth_loop_post_entry(call->server->loop, &call->post, begin, call);
+    struct server_stream *server_stream = calloc(1, sizeof *server_stream);
+    struct berth_stream *stream = &server_stream->stream;
+    struct berth_error err = {0};
+
+    if (!server_stream) {
+        enum berth_code code = berth_fail(&err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+
+        rpc_unary_finish(call, code, NULL, &err);
+        berth_call_unref(call);
+        return;
+    }
+    stream->call = call;
+    stream->core = call->core;
+    stream->loop = call->server->loop;
+    stream->reading = stream->unasked = true;
+    stream->n_ops = 2; /* begin() and the first read */
+    /* From here: the loop would have to wake this thread for it, and be woken once more. It is
+     * this thread that sees the completion, so the loop gets it after begin(). */
+    rpc_stream_read_early(stream);
+    berth_loop_post_entry(stream->loop, &call->post, begin, stream);
 }
 
 void rpc_server_stream_close(struct berth_stream *stream)
@@ -283,6 +289,8 @@ void rpc_server_stream_close(struct berth_stream *stream)
         stream->ops->closed(stream->ctx, stream, &status);
         gpr_free(message);
     }
+    if (stream->received) /* nobody asked for it */
+        grpc_byte_buffer_destroy(stream->received);
     rpc_status_deinit(&server_stream->status);
     free(server_stream);
     berth_call_unref(call);

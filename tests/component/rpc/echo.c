@@ -111,11 +111,15 @@ static enum berth_code defer(void *service, struct berth_call *call,
 
 /* ------------------------------------------------------------------- evented */
 
+enum { LATE_MS = 30 };
+
 struct echo_stream {
     struct echo *echo;
     unsigned n_in, n_out, n_wanted;
     bool half_closed;
     EchoRequest *first;
+    struct berth_stream *stream;
+    struct berth_timer *later; /* calls with "late" or "never" in their metadata */
     struct berth_buf *waiting; /* Bidi: read, and not yet written */
 };
 
@@ -137,6 +141,7 @@ static void on_closed(void *ctx, struct berth_stream *stream, const struct berth
     if (state->first)
         protobuf_c_message_free_unpacked(&state->first->base, NULL);
     berth_buf_unref(state->waiting);
+    berth_timer_cancel(state->later);
     free(state);
 }
 
@@ -196,6 +201,7 @@ static void client_message(void *ctx, struct berth_stream *stream, struct berth_
 {
     struct echo_stream *state = ctx;
 
+    ck_assert_ptr_null(state->later); /* nothing comes that was not asked for */
     if (msg) {
         state->n_in++;
         if (state->first)
@@ -263,17 +269,41 @@ static const struct berth_stream_ops bidi_ops = {.message = bidi_message,
 static const struct berth_stream_ops evented_ops = {.message = evented_message,
                                                     .closed = on_closed};
 
+static void ask_late(void *arg)
+{
+    struct echo_stream *state = arg;
+
+    state->later = NULL;
+    berth_stream_read(state->stream);
+}
+
+static void finish_unasked(void *arg)
+{
+    struct echo_stream *state = arg;
+
+    state->later = NULL;
+    berth_stream_finish(state->stream, BERTH_OK, NULL);
+}
+
 static enum berth_code open_stream(struct echo *echo, struct berth_stream *stream,
                                    const struct berth_stream_ops *ops,
                                    const struct berth_stream_ops **ret_ops, void **ret_ctx)
 {
     struct echo_stream *state = calloc(1, sizeof *state);
+    size_t size;
 
     ck_assert_ptr_nonnull(state);
     state->echo = echo;
     *ret_ops = ops;
     *ret_ctx = state;
-    berth_stream_read(stream);
+    state->stream = stream;
+    if (berth_call_metadata(berth_stream_call(stream), "late", &size))
+        state->later = berth_loop_timer(berth_stream_loop(stream), LATE_MS, ask_late, state);
+    else if (berth_call_metadata(berth_stream_call(stream), "never", &size))
+        state->later =
+            berth_loop_timer(berth_stream_loop(stream), LATE_MS, finish_unasked, state);
+    else
+        berth_stream_read(stream);
     return BERTH_OK;
 }
 

@@ -296,6 +296,41 @@ START_TEST(stream__open_refuses__error)
 }
 END_TEST
 
+/* The first message is read before the handler is asked, and kept until it asks. */
+START_TEST(stream__handler_asks_late__all_of_it_and_not_before)
+{
+    const struct berth_metadata late = {"late", "x", 1};
+    const struct berth_call_options options = {.metadata = &late, .n_metadata = 1};
+    EchoResponse *resp;
+
+    echo_client_open(&client, channel, loop, ECHO_PATH("Client"), &options);
+    ck_assert(write_text("one", 0));
+    ck_assert(write_text("two", 0));
+    echo_client_half_close(&client);
+    resp = echo_client_read_response(&client);
+    ck_assert_ptr_nonnull(resp);
+    ck_assert_str_eq(resp->text, "two");
+    ck_assert_uint_eq(resp->count, 2);
+    echo_response_free(resp);
+    ck_assert_int_eq(echo_client_wait(&client), BERTH_OK);
+    echo_client_deinit(&client);
+}
+END_TEST
+
+/* A handler that never asks ends its call when it likes, and the message is let go. */
+START_TEST(stream__handler_never_asks__ends_all_the_same)
+{
+    const struct berth_metadata never = {"never", "x", 1};
+    const struct berth_call_options options = {.metadata = &never, .n_metadata = 1};
+
+    echo_client_open(&client, channel, loop, ECHO_PATH("Client"), &options);
+    ck_assert(write_text("one", 0));
+    ck_assert_int_eq(echo_client_wait(&client), BERTH_OK);
+    ck_assert_uint_eq(atomic_load(&server.echo.n_half_closed), 0);
+    echo_client_deinit(&client);
+}
+END_TEST
+
 /* Text that is not UTF-8 stops at the guard, for unary and for evented methods. */
 static const char *const guarded[] = {ECHO_PATH("Unary"), ECHO_PATH("Server"),
                                       ECHO_PATH("Evented")};
@@ -404,6 +439,8 @@ int main(void)
     tcase_add_checked_fixture(straight, setup, teardown);
     add_both_ways(straight);
     tcase_add_test(straight, stream__open_refuses__error);
+    tcase_add_test(straight, stream__handler_asks_late__all_of_it_and_not_before);
+    tcase_add_test(straight, stream__handler_never_asks__ends_all_the_same);
     tcase_add_loop_test(straight, stream__bad_utf8__field_invalid, 0,
                         (int)BERTH_COUNT(guarded));
     tcase_add_loop_test(straight, stream__no_request__invalid_argument, 0, 2);
