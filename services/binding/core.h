@@ -242,6 +242,11 @@ BERTH_MUST_CHECK enum berth_code
 binding_update_session(struct binding_view *view, uint64_t version,
                        const Berth__Common__V1__SessionSpec *spec, struct binding_plan *plan,
                        struct berth_error *err);
+/* The same endpoint under another key. Not under the lock: nothing is decided by it, and it is
+ * compared with what is stored. Errors: SESSION_NOT_FOUND, CONFLICT, OUT_OF_MEMORY. */
+BERTH_MUST_CHECK enum berth_code binding_reseal(struct binding_view *view, const void *before,
+                                                size_t before_size, const void *sealed,
+                                                size_t size, struct berth_error *err);
 /* The STALE event, if the bound one is of a lower generation. */
 BERTH_MUST_CHECK enum berth_code binding_mark_stale(struct binding_view *view,
                                                     uint64_t generation,

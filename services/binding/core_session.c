@@ -27,6 +27,21 @@ enum berth_code binding_update_session(struct binding_view *view, uint64_t versi
     return BERTH_OK;
 }
 
+enum berth_code binding_reseal(struct binding_view *view, const void *before,
+                               size_t before_size, const void *sealed, size_t size,
+                               struct berth_error *err)
+{
+    const struct binding_bound *bound = &view->doc.bound;
+
+    if (view->doc.session.state == BINDING_STATE_NONE)
+        return berth_fail(err, BERTH_REASON_SESSION_NOT_FOUND, NULL);
+    if (!bound->set || bound->endpoint_size != before_size ||
+        memcmp(bound->endpoint, before, before_size) != 0)
+        return berth_fail(err, BERTH_REASON_CONFLICT, "another endpoint is stored by now");
+    binding_cut(view);
+    return binding_doc_set_endpoint(&view->doc, sealed, size, err);
+}
+
 enum berth_code binding_mark_stale(struct binding_view *view, uint64_t generation,
                                    struct binding_plan *plan, bool *ret_marked,
                                    struct berth_error *err)

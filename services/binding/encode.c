@@ -1,5 +1,7 @@
 #include "services/binding/encode.h"
 
+#include "common/crypto/crypto.h"
+
 #include <stdio.h>
 
 /* ---------------------------------------------------------------------- scalars */
@@ -296,6 +298,7 @@ Berth__Binding__V1__BoundSession *binding_encode_row(const struct binding_ref *r
                                                      const struct binding_view *view)
 {
     Berth__Binding__V1__BoundSession *row = malloc(sizeof *row);
+    char key_id[BERTH_KEY_ID_SIZE];
     bool ok;
 
     if (!row)
@@ -308,6 +311,9 @@ Berth__Binding__V1__BoundSession *binding_encode_row(const struct binding_ref *r
     if (view->doc.bound.set) {
         row->binding = binding_encode_bound(&view->doc.bound, false);
         ok = ok && row->binding;
+        if (berth_sealed_key_id(view->doc.bound.endpoint, view->doc.bound.endpoint_size,
+                                key_id))
+            ok = ok && (row->endpoint_key_id = strdup(key_id));
     }
     return give(&row->base, ok);
 }

@@ -327,6 +327,51 @@ static enum berth_code update_session(void *service, struct berth_call *call,
     return reply(out, out && out->session, ret_resp, err);
 }
 
+static enum berth_code reseal_rule(void *arg, struct binding_view *view,
+                                   struct binding_plan *plan, struct berth_error *err)
+{
+    const Berth__Binding__V1__ResealEndpointRequest *req = arg;
+
+    (void)plan;
+    return binding_reseal(view, req->sealed_before.data, req->sealed_before.len,
+                          req->sealed_endpoint.data, req->sealed_endpoint.len, err);
+}
+
+static enum berth_code check_sealed(const char *field, size_t size, struct berth_error *err)
+{
+    if (size == 0 || size > BINDING_ENDPOINT_MAX)
+        return berth_fail_field(err, field, "must have 1 to %d bytes", BINDING_ENDPOINT_MAX);
+    return BERTH_OK;
+}
+
+static enum berth_code reseal_endpoint(void *service, struct berth_call *call,
+                                       const ProtobufCMessage *message,
+                                       ProtobufCMessage **ret_resp, struct berth_error *err)
+{
+    const Berth__Binding__V1__ResealEndpointRequest *req =
+        (const Berth__Binding__V1__ResealEndpointRequest *)message;
+    struct binding *binding = service;
+    struct binding_ref ref;
+    struct binding_view view;
+    struct binding_plan plan = {0};
+    enum berth_code code = binding_decode_ref(req->session, &ref, err);
+
+    (void)call;
+    if (!code)
+        code = check_sealed("sealed_before", req->sealed_before.len, err);
+    if (!code)
+        code = check_sealed("sealed_endpoint", req->sealed_endpoint.len, err);
+    if (!code)
+        code = binding_store_run(binding->store, &ref, reseal_rule, (void *)req, &view, &plan,
+                                 err);
+    if (code)
+        return code;
+    binding_plan_deinit(&plan);
+    binding_view_deinit(&view);
+    return reply(new_message(&berth__binding__v1__reseal_endpoint_response__descriptor), true,
+                 ret_resp, err);
+}
+
 /* --------------------------------------------------------------------------- turns */
 
 struct turn_arg {
@@ -518,6 +563,7 @@ const struct berth_method binding_methods[] = {
     METHOD("RenewTurn", renew_turn, renew_turn, 0),
     METHOD("EndTurn", end_turn, end_turn, BERTH_METHOD_PRIORITY),
     METHOD("UpdateSession", update_session, update_session, 0),
+    METHOD("ResealEndpoint", reseal_endpoint, reseal_endpoint, 0),
     METHOD("FindSession", find_session, binding_rpc_find, 0),
     METHOD("MarkStale", mark_stale, binding_rpc_mark_stale, 0),
 };

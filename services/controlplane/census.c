@@ -2,14 +2,17 @@
 
 #include <stdio.h>
 
+#include "common/messages/messages.h"
 #include "common/records/keys.h"
+#include "services/controlplane/binding.h"
 #include "services/controlplane/config_store.h"
 
 enum { READ_MANY = 32, PAGE_SIZE = 256 };
 
-void cp_census_add(struct cp_census *census, const char *key_id, const char *tenant,
-                   const char *config_id)
+void cp_census_add(struct cp_census *census, enum cp_sealed what, const char *key_id,
+                   const char *tenant, const char *id)
 {
+    static const char *const names[CP_N_SEALED] = {"config", "the endpoint of session"};
     struct cp_census_row *row = census->rows, *end = census->rows + census->n_rows;
 
     while (row < end && strcmp(row->key_id, key_id) != 0)
@@ -21,9 +24,9 @@ void cp_census_add(struct cp_census *census, const char *key_id, const char *ten
         census->n_rows++;
         *row = (struct cp_census_row){0};
         snprintf(row->key_id, sizeof row->key_id, "%s", key_id);
-        snprintf(row->example, sizeof row->example, "%s/%s", tenant, config_id);
+        snprintf(row->example, sizeof row->example, "%s %s/%s", names[what], tenant, id);
     }
-    row->configs++;
+    row->n[what]++;
 }
 
 struct walk {
@@ -41,7 +44,7 @@ static void tell(struct walk *walk, const char *tenant, const char *config_id,
     for (size_t i = 0; !walk->over && i < doc->n_fields; i++)
         if (strcmp(doc->fields[i].name, "credentials") == 0 &&
             berth_sealed_key_id(doc->fields[i].value, doc->fields[i].size, key_id))
-            walk->over = !walk->fn(walk->arg, tenant, config_id, key_id);
+            walk->over = !walk->fn(walk->arg, CP_SEALED_CONFIG, tenant, config_id, key_id);
 }
 
 static enum berth_code walk_some(struct walk *walk, const char *tenant,
@@ -91,28 +94,69 @@ static enum berth_code walk_tenant(struct walk *walk, const char *tenant,
     return code;
 }
 
-enum berth_code cp_census_walk(struct cp *cp, cp_census_fn fn, void *arg,
+static enum berth_code walk_sessions(struct walk *walk, const char *tenant,
+                                     struct berth_error *err)
+{
+    Berth__Common__V1__PageRequest page = BERTH__COMMON__V1__PAGE_REQUEST__INIT;
+    Berth__Binding__V1__ListBindingsRequest req =
+        BERTH__BINDING__V1__LIST_BINDINGS_REQUEST__INIT;
+    Berth__Binding__V1__ListBindingsResponse *resp = NULL;
+    BERTH_AUTO(free) char *token = NULL;
+    enum berth_code code;
+
+    req.tenant_id = (char *)tenant;
+    req.page = &page;
+    page.page_size = PAGE_SIZE;
+    do {
+        page.page_token = (char *)(token ? token : "");
+        code = cp_binding_call(
+            walk->cp, NULL, "/berth.binding.v1.BindingService/ListBindings", &req.base,
+            &berth__binding__v1__list_bindings_response__descriptor, false, &resp, err);
+        if (code)
+            return code;
+        for (size_t i = 0; !walk->over && i < resp->n_sessions; i++) {
+            const Berth__Binding__V1__BoundSession *row = resp->sessions[i];
+
+            if (*row->endpoint_key_id && row->session && row->session->ref)
+                walk->over = !walk->fn(walk->arg, CP_SEALED_ENDPOINT, tenant,
+                                       row->session->ref->session_id, row->endpoint_key_id);
+        }
+        free(token);
+        token = strdup(resp->next_page_token);
+        berth_message_free(resp);
+        if (!token)
+            return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    } while (!walk->over && *token);
+    return BERTH_OK;
+}
+
+enum berth_code cp_census_walk(struct cp *cp, bool sessions, cp_census_fn fn, void *arg,
                                struct berth_error *err)
 {
     BERTH_AUTO(berth_reply_free) struct berth_reply *tenants = NULL;
     struct walk walk = {.cp = cp, .fn = fn, .arg = arg};
     enum berth_code code = cp_tenant_ids(cp, &tenants, err);
 
-    for (size_t i = 0; !code && !walk.over && i < tenants->n_items; i++)
+    for (size_t i = 0; !code && !walk.over && i < tenants->n_items; i++) {
         code = walk_tenant(&walk, tenants->items[i]->string, err);
+        if (!code && sessions && !walk.over)
+            code = walk_sessions(&walk, tenants->items[i]->string, err);
+    }
     return code;
 }
 
-static bool count(void *arg, const char *tenant, const char *config_id, const char *key_id)
+static bool count(void *arg, enum cp_sealed what, const char *tenant, const char *id,
+                  const char *key_id)
 {
-    cp_census_add(arg, key_id, tenant, config_id);
+    cp_census_add(arg, what, key_id, tenant, id);
     return true;
 }
 
-enum berth_code cp_census_take(struct cp *cp, struct cp_census *ret, struct berth_error *err)
+enum berth_code cp_census_take(struct cp *cp, bool sessions, struct cp_census *ret,
+                               struct berth_error *err)
 {
     *ret = (struct cp_census){0};
-    return cp_census_walk(cp, count, ret, err);
+    return cp_census_walk(cp, sessions, count, ret, err);
 }
 
 enum berth_code cp_census_check(const struct cp_census *census,
@@ -123,9 +167,10 @@ enum berth_code cp_census_check(const struct cp_census *census,
 
         if (!berth_keyring_has(keyring, row->key_id))
             return berth_fail_field(err, "key_file",
-                                    "key '%s' is still needed: config %s is sealed under it "
+                                    "key '%s' is still needed: %s is sealed under it "
                                     "(%zu in all)",
-                                    row->key_id, row->example, row->configs);
+                                    row->key_id, row->example,
+                                    row->n[CP_SEALED_CONFIG] + row->n[CP_SEALED_ENDPOINT]);
     }
     return BERTH_OK;
 }

@@ -6,14 +6,18 @@
 #include <time.h>
 
 #include "common/log/log.h"
+#include "common/messages/messages.h"
 #include "common/time/time.h"
+#include "services/controlplane/binding.h"
 #include "services/controlplane/census.h"
 #include "services/controlplane/config_ops.h"
 #include "services/controlplane/config_store.h"
+#include "services/controlplane/present.h"
 
 enum {
     LOOK_MS = 1000,   /* at the file */
-    COUNT_MS = 60000, /* again, while there is more than one key, or the store was away */
+    COUNT_MS = 60000, /* again, while there is more than one key */
+    AGAIN_MS = 5000,  /* the store or binding was away */
 };
 
 /* What tells two states of the key file apart. */
@@ -90,7 +94,7 @@ static enum berth_code adopt(struct cp_keys *keys, struct berth_keyring *next,
     enum berth_code code = compare(keys->cp->keyring, next, &removes, err);
 
     if (!code && removes)
-        code = cp_census_take(keys->cp, &census, err);
+        code = cp_census_take(keys->cp, true, &census, err);
     if (!code && removes)
         code = cp_census_check(&census, next, err);
     if (code)
@@ -168,6 +172,38 @@ static enum berth_code seal_config(struct cp *cp, const char *tenant, const char
     return code;
 }
 
+/* One endpoint. It is compared where it is written: a faster holder's is sealed anew, too. */
+static enum berth_code seal_endpoint(struct cp *cp, const char *tenant, const char *session_id,
+                                     struct berth_error *err)
+{
+    Berth__Common__V1__SessionRef ref = BERTH__COMMON__V1__SESSION_REF__INIT;
+    Berth__Binding__V1__ResealEndpointRequest req =
+        BERTH__BINDING__V1__RESEAL_ENDPOINT_REQUEST__INIT;
+    Berth__Binding__V1__ResealEndpointResponse *resp = NULL;
+    Berth__Binding__V1__GetBindingResponse *got = NULL;
+    ProtobufCBinaryData sealed = {0};
+    enum berth_code code;
+
+    ref.tenant_id = (char *)tenant;
+    ref.session_id = (char *)session_id;
+    code = cp_binding_get(cp, &ref, &got, err);
+    if (!code && got->binding && got->binding->sealed_endpoint.len > 0) {
+        code = cp_reseal_endpoint(cp, &ref, got->binding, &sealed, err);
+        if (!code) {
+            req.session = &ref;
+            req.sealed_before = got->binding->sealed_endpoint;
+            req.sealed_endpoint = sealed;
+            code = cp_binding_call(
+                cp, NULL, "/berth.binding.v1.BindingService/ResealEndpoint", &req.base,
+                &berth__binding__v1__reseal_endpoint_response__descriptor, false, &resp, err);
+            berth_message_free(resp);
+        }
+        free(sealed.data);
+    }
+    berth_message_free(got);
+    return code;
+}
+
 struct sealing {
     struct cp_keys *keys;
     char first[BERTH_KEY_ID_SIZE];
@@ -186,27 +222,30 @@ static bool stopping(struct cp_keys *keys)
     return yes;
 }
 
-static bool seal_one(void *arg, const char *tenant, const char *config_id, const char *key_id)
+static bool seal_one(void *arg, enum cp_sealed what, const char *tenant, const char *id,
+                     const char *key_id)
 {
     struct sealing *s = arg;
     struct cp *cp = s->keys->cp;
     struct berth_error err = {0};
+    enum berth_code code;
 
     if (strcmp(key_id, s->first) == 0 || !berth_keyring_has(cp->keyring, key_id)) {
-        cp_census_add(&s->census, key_id, tenant, config_id);
-    } else if (seal_config(cp, tenant, config_id, &err) == BERTH_OK) {
-        s->n_sealed++;
-        cp_census_add(&s->census, s->first, tenant, config_id);
-    } else {
-        if (s->n_failed++ == 0)
-            s->err = err;
-        cp_census_add(&s->census, key_id, tenant, config_id);
+        cp_census_add(&s->census, what, key_id, tenant, id);
+        return !stopping(s->keys);
     }
+    code = what == CP_SEALED_CONFIG ? seal_config(cp, tenant, id, &err)
+                                    : seal_endpoint(cp, tenant, id, &err);
+    cp_census_add(&s->census, what, code ? key_id : s->first, tenant, id);
+    if (!code)
+        s->n_sealed++;
+    else if (s->n_failed++ == 0)
+        s->err = err;
     return !stopping(s->keys);
 }
 
-/* Counts, and seals anew. *ret_more: to be done again. */
-static void seal_all(struct cp_keys *keys, bool *ret_more)
+/* Counts, and seals anew. When to do it again, in ms; 0: not by itself. */
+static int64_t seal_all(struct cp_keys *keys)
 {
     char ids[BERTH_KEYS_MAX][BERTH_KEY_ID_SIZE];
     size_t n_keys = berth_keyring_ids(keys->cp->keyring, ids);
@@ -214,20 +253,21 @@ static void seal_all(struct cp_keys *keys, bool *ret_more)
     struct berth_error err = {0};
 
     memcpy(s.first, ids[0], sizeof s.first);
-    *ret_more = true;
-    if (cp_enter(keys->cp, &err) || cp_census_walk(keys->cp, seal_one, &s, &err))
-        return; /* the store is away: readiness tells */
+    if (cp_enter(keys->cp, &err) || cp_census_walk(keys->cp, true, seal_one, &s, &err))
+        return AGAIN_MS; /* readiness tells */
     if (s.n_failed > 0)
-        berth_log_error("configs were not sealed anew, trying again", "key_id", s.first, "n",
+        berth_log_error("records were not sealed anew, trying again", "key_id", s.first, "n",
                         BERTH_I64((int64_t)s.n_failed), "error", s.err.text);
     if (s.n_sealed > 0)
-        berth_info("sealed configs anew", "key_id", s.first, "n",
+        berth_info("sealed records anew", "key_id", s.first, "n",
                    BERTH_I64((int64_t)s.n_sealed));
+    if (cp_census_check(&s.census, keys->cp->keyring, &err))
+        berth_log_error("a key is missing", "error", err.text);
     pthread_mutex_lock(&keys->mutex);
     keys->census = s.census;
     keys->counted_ms = berth_now_ms();
     pthread_mutex_unlock(&keys->mutex);
-    *ret_more = n_keys > 1; /* a replica may still seal under the one before */
+    return n_keys > 1 ? COUNT_MS : 0; /* a replica may still seal under the one before */
 }
 
 /* ----------------------------------------------------------------------- thread */
@@ -254,14 +294,14 @@ static bool wait_a_moment(struct cp_keys *keys, bool *ret_due)
 static void *watch(void *arg)
 {
     struct cp_keys *keys = arg;
-    int64_t next_tick = berth_tick_ms();
-    bool due = true, more = true;
+    int64_t next_tick = 0, again_ms = 0;
+    bool due = true;
 
     do {
         look_at_file(keys);
-        if (due || (more && berth_tick_ms() >= next_tick)) {
-            seal_all(keys, &more);
-            next_tick = berth_tick_ms() + COUNT_MS;
+        if (due || (again_ms && berth_tick_ms() >= next_tick)) {
+            again_ms = seal_all(keys);
+            next_tick = berth_tick_ms() + again_ms;
         }
     } while (wait_a_moment(keys, &due));
     return NULL;
@@ -335,7 +375,7 @@ enum berth_code cp_keys_check(struct cp_keys *keys, struct berth_error *err)
     pthread_mutex_unlock(&keys->mutex);
     if (checked)
         return BERTH_OK;
-    code = cp_census_take(keys->cp, &census, err);
+    code = cp_census_take(keys->cp, false, &census, err); /* binding may start after us */
     if (!code)
         code = cp_census_check(&census, keys->cp->keyring, err);
     if (code)
@@ -348,31 +388,36 @@ enum berth_code cp_keys_check(struct cp_keys *keys, struct berth_error *err)
 
 /* ---------------------------------------------------------------------- metrics */
 
-static size_t configs_of(const struct cp_census *census, const char *key_id)
+static void print_records(FILE *file, const struct cp_census *census, const char *key_id)
 {
-    for (size_t i = 0; i < census->n_rows; i++)
-        if (strcmp(census->rows[i].key_id, key_id) == 0)
-            return census->rows[i].configs;
-    return 0;
+    static const char *const names[CP_N_SEALED] = {"config", "endpoint"};
+
+    for (int what = 0; what < CP_N_SEALED; what++) {
+        size_t n = 0;
+
+        for (size_t i = 0; i < census->n_rows; i++)
+            if (strcmp(census->rows[i].key_id, key_id) == 0)
+                n = census->rows[i].n[what];
+        fprintf(file, "berth_sealed_records{record=\"%s\",key_id=\"%s\"} %zu\n", names[what],
+                key_id, n);
+    }
 }
 
-static void print_records(FILE *file, const struct cp_census *census,
-                          char ids[BERTH_KEYS_MAX][BERTH_KEY_ID_SIZE], size_t n_ids)
+static void print_census(FILE *file, const struct cp_census *census,
+                         char ids[BERTH_KEYS_MAX][BERTH_KEY_ID_SIZE], size_t n_ids)
 {
     fprintf(file, "# HELP berth_sealed_records Records by the suite key they are sealed under, "
                   "as last counted. A key without any is not needed any more.\n"
                   "# TYPE berth_sealed_records gauge\n");
     for (size_t i = 0; i < n_ids; i++)
-        fprintf(file, "berth_sealed_records{record=\"config\",key_id=\"%s\"} %zu\n", ids[i],
-                configs_of(census, ids[i]));
+        print_records(file, census, ids[i]);
     for (size_t i = 0; i < census->n_rows; i++) {
         size_t k = 0;
 
         while (k < n_ids && strcmp(ids[k], census->rows[i].key_id) != 0)
             k++;
         if (k == n_ids)
-            fprintf(file, "berth_sealed_records{record=\"config\",key_id=\"%s\"} %zu\n",
-                    census->rows[i].key_id, census->rows[i].configs);
+            print_records(file, census, census->rows[i].key_id);
     }
 }
 
@@ -396,7 +441,7 @@ char *cp_keys_metrics(struct cp_keys *keys)
     for (size_t i = 0; i < n_ids; i++)
         fprintf(file, "berth_suite_keys{key_id=\"%s\"} %d\n", ids[i], i == 0);
     if (counted_ms > 0) {
-        print_records(file, &census, ids, n_ids);
+        print_census(file, &census, ids, n_ids);
         fprintf(file,
                 "# HELP berth_sealed_records_counted_time_seconds When they were counted.\n"
                 "# TYPE berth_sealed_records_counted_time_seconds gauge\n"

@@ -128,6 +128,26 @@ enum berth_code cp_seal_endpoint(struct cp *cp, const Berth__Common__V1__Session
     return code;
 }
 
+enum berth_code cp_reseal_endpoint(struct cp *cp, const Berth__Common__V1__SessionRef *ref,
+                                   const Binding *binding, ProtobufCBinaryData *ret,
+                                   struct berth_error *err)
+{
+    BERTH_AUTO(free) uint8_t *bound_to = NULL, *plain = NULL;
+    size_t bound_to_size, size = 0;
+    enum berth_code code = associated(ref, binding->sandbox_id, &bound_to, &bound_to_size, err);
+
+    if (!code)
+        code = berth_open_sealed(cp->keyring, binding->sealed_endpoint.data,
+                                 binding->sealed_endpoint.len, bound_to, bound_to_size, &plain,
+                                 &size, err);
+    if (code)
+        return code;
+    code = berth_seal(cp->keyring, plain, size, bound_to, bound_to_size, &ret->data, &ret->len,
+                      err);
+    berth_wipe(plain, size);
+    return code;
+}
+
 enum berth_code cp_open_endpoint(struct cp *cp, const Berth__Common__V1__SessionRef *ref,
                                  const Binding *binding, DataPlaneEndpoint **ret,
                                  struct berth_error *err)

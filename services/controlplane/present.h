@@ -24,6 +24,13 @@ BERTH_MUST_CHECK enum berth_code
 cp_seal_endpoint(struct cp *cp, const Berth__Common__V1__SessionRef *ref,
                  const char *sandbox_id, const Berth__Common__V1__DataPlaneEndpoint *endpoint,
                  ProtobufCBinaryData *ret, struct berth_error *err);
+/* The same endpoint under the key that seals now; *ret is owned. Errors: BACKEND_AUTHENTICATION
+ * where it does not open. */
+BERTH_MUST_CHECK enum berth_code cp_reseal_endpoint(struct cp *cp,
+                                                    const Berth__Common__V1__SessionRef *ref,
+                                                    const Berth__Binding__V1__Binding *binding,
+                                                    ProtobufCBinaryData *ret,
+                                                    struct berth_error *err);
 /* And open it again; owned. An empty one gives an endpoint with nothing but the sandbox. */
 BERTH_MUST_CHECK enum berth_code cp_open_endpoint(struct cp *cp,
                                                   const Berth__Common__V1__SessionRef *ref,

@@ -89,6 +89,7 @@ INTERNAL = [
         ("RenewLock", N.RenewLockRequest(session=REF, lock=LOCK)),
         ("GetBinding", N.GetBindingRequest(session=REF)),
         ("ListBindings", N.ListBindingsRequest(tenant_id="no-such-tenant")),
+        ("ResealEndpoint", N.ResealEndpointRequest(session=REF, sealed_before=b"x", sealed_endpoint=b"y")),
         ("RenewTurn", N.RenewTurnRequest(session=REF, turn_token="t")),
         ("EndTurn", N.EndTurnRequest(session=REF, turn_token="t"))]),
     ("adapter-local", "berth.backend.v1.BackendService", [

@@ -197,6 +197,47 @@ START_TEST(keys__new_first_key_in_file__configs_sealed_anew)
 }
 END_TEST
 
+static void wait_endpoint(const char *session, const char *key_id)
+{
+    int64_t end_tick = berth_tick_ms() + WAIT_MS;
+    char key[64], head[32];
+
+    snprintf(key, sizeof key, "berth:{t1}:s/%s", session);
+    snprintf(head, sizeof head, "\x01%c%s", (char)strlen(key_id), key_id);
+    while (strncmp(town_field(&town, key, "endpoint"), head, strlen(head)) != 0) {
+        ck_assert_msg(berth_tick_ms() < end_tick, "the endpoint is not under %s", key_id);
+        usleep(5000);
+    }
+}
+
+/* Endpoints of sessions, running and paused: sealed anew too, without waking anything; an old
+ * key that one of them needs cannot go. */
+START_TEST(keys__new_first_key__endpoints_sealed_anew)
+{
+    BERTH_AUTO(free) char *box = strdup(town_box(&town, "s1", NULL));
+
+    (void)town_box(&town, "s2", NULL);
+    ck_assert_int_eq(town_act(&town, "Pause", "t1", "s2"), BERTH_REASON_NONE);
+    wait_endpoint("s1", "k1");
+    fake_forget_calls(town.fake);
+    put_keys(K2); /* not yet known: refused */
+    wait_log("key 'k1' is still needed: the endpoint of session t1/");
+    put_keys(K2 K1);
+    wait_endpoint("s1", "k2");
+    wait_endpoint("s2", "k2");
+    wait_metric("berth_sealed_records{record=\"endpoint\",key_id=\"k1\"} 0\n");
+    wait_metric("berth_sealed_records{record=\"endpoint\",key_id=\"k2\"} 2\n");
+    ck_assert_uint_eq(fake_count(town.fake, FAKE_CONNECT), 0);
+    put_keys(K2);
+    wait_log("\"the suite's keys have changed\",\"key_id\":\"k2\"");
+    wait_metric("berth_suite_keys{key_id=\"k2\"} 1\n");
+    start_again();
+    ck_assert_str_eq(town_box(&town, "s1", NULL), box); /* it opens: the same one is used */
+    (void)town_box(&town, "s2", NULL);
+    ck_assert_uint_eq(fake_alive(town.fake), 2);
+}
+END_TEST
+
 /* A key that only opens seals nothing. */
 START_TEST(keys__second_key_in_file__nothing_changes)
 {
@@ -292,7 +333,7 @@ START_TEST(keys__sealed_bytes_of_another_config__left_alone)
     berth_reply_free(reply);
     put_keys(K2 K1);
     wait_key("one", "k2");
-    wait_log("configs were not sealed anew, trying again");
+    wait_log("records were not sealed anew, trying again");
     reply = redis_run(town.store, "HGET", "berth:{t1}:c/two", "credentials", NULL);
     ck_assert_uint_eq(reply->size, size);
     ck_assert_mem_eq(reply->string, before, size);
@@ -388,6 +429,7 @@ int main(void)
     tcase_add_checked_fixture(all, open_town, close_town);
     tcase_set_timeout(all, 60);
     tcase_add_test(all, keys__new_first_key_in_file__configs_sealed_anew);
+    tcase_add_test(all, keys__new_first_key__endpoints_sealed_anew);
     tcase_add_test(all, keys__second_key_in_file__nothing_changes);
     tcase_add_test(all, keys__needed_key_missing_at_start__refused_by_name);
     tcase_add_test(all, keys__needed_key_missing_while_store_away__not_serving);

@@ -551,6 +551,48 @@ START_TEST(renew_lock__what_happened__stands_or_lost)
 }
 END_TEST
 
+/* The same endpoint under another key: in the place of those bytes alone, whoever holds the
+ * lock, and with the rev that every other writer compares. */
+START_TEST(reseal__what_is_stored__compared_and_replaced)
+{
+    struct binding_view view, old;
+    struct binding_plan plan = {0};
+    struct binding_doc doc;
+    struct bench bench;
+    char before[16];
+
+    bench_init(&bench);
+    bench_read(&bench, &view);
+    ck_assert_int_eq(binding_reseal(&view, "x", 1, "y", 1, NULL), BERTH_NOT_FOUND);
+    binding_doc_deinit(&view.doc);
+    bench_create(&bench, ATTEMPT("1"), "sb1", 4);
+    grant(&bench, BINDING_WANT_PAUSE, ATTEMPT("2")); /* somebody has the lock */
+    bench_doc(&bench, &doc);
+    ck_assert_uint_eq(doc.bound.endpoint_size, 6);
+    memcpy(before, doc.bound.endpoint, 6);
+    binding_doc_deinit(&doc);
+
+    bench_read(&bench, &view);
+    ck_assert_int_eq(binding_reseal(&view, before, 5, "new", 3, NULL), BERTH_ABORTED);
+    ck_assert_int_eq(binding_reseal(&view, "other!", 6, "new", 3, NULL), BERTH_ABORTED);
+    ck_assert_int_eq(view.doc.dirty, 0);
+    bench_read(&bench, &old);
+    ck_assert_int_eq(binding_reseal(&view, before, 6, "new", 3, NULL), BERTH_OK);
+    ck_assert(bench_write(&bench, &view, &plan));
+    ck_assert_int_eq(binding_reseal(&old, before, 6, "late", 4, NULL), BERTH_OK);
+    ck_assert(!bench_write(&bench, &old, &plan)); /* the rev is another one by now */
+    binding_doc_deinit(&view.doc);
+    binding_doc_deinit(&old.doc);
+    bench_doc(&bench, &doc);
+    ck_assert_uint_eq(doc.bound.endpoint_size, 3);
+    ck_assert_str_eq(doc.bound.sandbox_id, "sb1");
+    ck_assert_uint_eq(doc.n_intents, 1);
+    ck_assert_str_eq(doc.lock.token, ATTEMPT("2"));
+    binding_doc_deinit(&doc);
+    bench_deinit(&bench);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("binding/commit");
@@ -575,6 +617,7 @@ int main(void)
     tcase_add_test(tc, commit__delete_session_with_condemned_duplicate__refused_until_gone);
     tcase_add_test(tc, commit__delete_session_with_unsettled_create__kept_until_settled);
     tcase_add_test(tc, abort__any_lock__only_ones_own);
+    tcase_add_test(tc, reseal__what_is_stored__compared_and_replaced);
     tcase_add_loop_test(tc, renew_lock__what_happened__stands_or_lost, 0,
                         (int)BERTH_COUNT(renew_rows));
     suite_add_tcase(suite, tc);
