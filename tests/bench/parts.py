@@ -78,6 +78,17 @@ def warm_resolve(bench):
     bench.table.ratio_at_most("warm resolve p50", p(micros["resolve"], 50), "us", "relayed echo + GET",
                               p(micros["relay and get"], 50), 1.25)
     bench.table.at_most("warm resolve, Redis round trips", used / n, 1.02, "")
+    token_cost(bench)
+
+
+def token_cost(bench):
+    """The same resolve by the same way, with a token and as a service of the suite."""
+    message = pb.control.ResolveSessionRequest(session=bench.ref("warm"), spec=pb.common.SessionSpec(config_id="local"))
+    tracks = {"peer": [call(bench.internal, SESSIONS + "ResolveSession", message)],
+              "token": [call(bench.internal, SESSIONS + "ResolveSession", message, bench.token)]}
+    micros = bench.yard.rounds(bench.n(1000), tracks)
+    bench.table.ratio_at_most("warm resolve with a token p50", p(micros["token"], 50), "us", "without, as a peer",
+                              p(micros["peer"], 50), 1.1)
 
 
 def commands(bench):
