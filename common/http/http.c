@@ -44,6 +44,8 @@ enum berth_code berth_http_new(struct berth_loop *loop, struct berth_http **ret,
     if (global_result)
         code = berth_fail(err, BERTH_REASON_INTERNAL_BUG, "libcurl: %s",
                           curl_easy_strerror(global_result));
+    pthread_mutex_init(&http->mutex, NULL);
+    pthread_cond_init(&http->none_left, NULL);
     http->loop = loop;
     http->own_loop = !loop;
     if (!code && !loop)
@@ -64,9 +66,15 @@ struct berth_http *berth_http_free(struct berth_http *http)
 {
     if (!http)
         return NULL;
+    pthread_mutex_lock(&http->mutex);
+    while (http->n_clients > 0)
+        pthread_cond_wait(&http->none_left, &http->mutex);
+    pthread_mutex_unlock(&http->mutex);
     http->resolvers = berth_pool_free(http->resolvers);
     if (http->own_loop)
-        http->loop = berth_loop_free(http->loop); /* runs what is posted first */
+        http->loop = berth_loop_free(http->loop);
+    pthread_cond_destroy(&http->none_left);
+    pthread_mutex_destroy(&http->mutex);
     free(http);
     return NULL;
 }
@@ -179,9 +187,19 @@ void http_client_ref(struct berth_http_client *client)
     atomic_fetch_add(&client->refs, 1);
 }
 
+static void count_client(struct berth_http *http, int by)
+{
+    pthread_mutex_lock(&http->mutex);
+    http->n_clients += (unsigned)by;
+    if (http->n_clients == 0)
+        pthread_cond_signal(&http->none_left);
+    pthread_mutex_unlock(&http->mutex);
+}
+
 static void destroy(void *arg)
 {
     struct berth_http_client *client = arg;
+    struct berth_http *http = client->http;
 
     if (client->multi) {
         curl_multi_cleanup(client->multi); /* may still set its timer, and unwatch */
@@ -194,6 +212,7 @@ static void destroy(void *arg)
         explicit_bzero(client->key_pem, strlen(client->key_pem));
     free(client->key_pem);
     free(client);
+    count_client(http, -1);
 }
 
 struct berth_http_client *berth_http_client_free(struct berth_http_client *client)
@@ -278,6 +297,7 @@ enum berth_code berth_http_client_new(struct berth_http *http,
     if (!client)
         return no_memory(err);
     client->http = http;
+    count_client(http, 1);
     atomic_init(&client->refs, 1);
     client->allow_private = target->allow_private;
     client->connect_ms = target->connect_ms > 0 ? target->connect_ms : BERTH_HTTP_CONNECT_MS;

@@ -67,7 +67,7 @@ BERTH_MUST_CHECK enum berth_code berth_http_client_new(struct berth_http *http,
                                                        const struct berth_http_target *target,
                                                        struct berth_http_client **ret,
                                                        struct berth_error *err);
-/* From any thread. Calls under way go on and keep it as long. NULL is fine. */
+/* From any thread. Calls under way go on, and keep it that long. NULL is fine. */
 struct berth_http_client *berth_http_client_free(struct berth_http_client *client);
 BERTH_DEFINE_AUTO(struct berth_http_client *, berth_http_client_free)
 

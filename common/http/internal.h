@@ -3,6 +3,7 @@
 #pragma once
 
 #include <curl/curl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "common/http/http.h"
@@ -15,6 +16,9 @@ struct berth_http {
     struct berth_loop *loop;
     bool own_loop;
     struct berth_pool *resolvers;
+    pthread_mutex_t mutex; /* of n_clients */
+    pthread_cond_t none_left;
+    unsigned n_clients; /* not destroyed yet */
 };
 
 struct berth_http_client {
