@@ -145,7 +145,6 @@ static enum berth_code set_way(CURL *easy, const struct berth_http_client *clien
 
     SET(CURLOPT_PROXY, client->has_proxy ? berth_url_origin(origin, &client->proxy) : "");
     SET(CURLOPT_NOPROXY, "");
-    SET(CURLOPT_PRE_PROXY, "");
     if (client->has_proxy) {
         SET(CURLOPT_PROXYPORT, (long)client->proxy.port);
         SET(CURLOPT_HTTPPROXYTUNNEL, 1L);

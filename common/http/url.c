@@ -61,7 +61,7 @@ static bool ends_in_number(const char *host)
     last = last ? last + 1 : host;
     if (last[0] == '0' && (last[1] == 'x' || last[1] == 'X'))
         return last[2 + strspn(last + 2, HEX)] == 0;
-    return last[strspn(last, DIGIT)] == 0;
+    return *last && last[strspn(last, DIGIT)] == 0;
 }
 
 static bool label_valid(const char *label, size_t len)

@@ -18,10 +18,19 @@ static bool judge(const struct berth_address *address)
 {
     struct berth_address_verdict verdict = berth_address_judge(address);
     char text[BERTH_ADDRESS_TEXT_SIZE];
+    struct sockaddr_in in = {.sin_family = AF_INET};
+    struct sockaddr_in6 in6 = {.sin6_family = AF_INET6};
     struct berth_address again;
     struct berth_error err;
 
     need(verdict.what && *verdict.what);
+    if (address->family == AF_INET)
+        memcpy(&in.sin_addr, address->bytes, 4);
+    else
+        memcpy(&in6.sin6_addr, address->bytes, 16);
+    need(berth_address_from_sockaddr(
+        address->family == AF_INET ? (struct sockaddr *)&in : (struct sockaddr *)&in6, &again));
+    need(memcmp(&again, address, sizeof again) == 0);
     need(berth_address_parse(berth_address_format(text, address), &again));
     need(memcmp(&again, address, sizeof again) == 0);
     need((berth_address_check("a", address, false, &err) == BERTH_OK) ==

@@ -83,6 +83,12 @@ bool fuzz_accepts(const uint8_t *data, size_t size)
     rules.allow_private = true;
     open = berth_url_parse("u", text, &rules, &url, &err) == BERTH_OK;
     need(open || !closed);
+    rules.base = true;
+    need(berth_url_parse("u", text, &rules, &second, &err) != BERTH_OK || open);
+    rules.base = false;
+    if (berth_host_is_name(text))
+        need(berth_domain_check("d", text, true, &err) == BERTH_OK ||
+             err.reason == BERTH_REASON_ENDPOINT_REFUSED);
     if (!open || url.scheme == BERTH_URL_UNIX)
         return closed;
     need(!url.is_address || berth_address_judge(&url.address).klass <=

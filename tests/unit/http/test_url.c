@@ -80,6 +80,36 @@ START_TEST(url_parse__refused__output_untouched)
 }
 END_TEST
 
+/* The rule that is named is the one that was broken. */
+static const struct {
+    const char *url, *rule;
+} named[] = {
+    {"http://api.example.", "a dot at its end"},
+    {"http://127.0.0.1.", "a dot at its end"},
+    {"http://127.1", "four plain decimal parts"},
+    {"http://u@api.example", "no user or password"},
+    {"http://api.example/#x", "no fragment"},
+    {"http://api.example:0", "a port of 1 to 65535"},
+    {"http://[fe80::1%25eth0]", "without a zone"},
+    {"http://api%2eexample", "without percent-encoding"},
+    {"http://api.example/%zz", "two hex digits"},
+    {"http://a_b.example", "letters, digits and inner hyphens"},
+    {"http://api.example/a b", "no space"},
+    {"ftp://api.example", "begin with https:// or http://"},
+    {"http://10.0.0.1", "10.0.0.1 is private: only with allow_private_endpoints"},
+    {"http://localhost", "only with allow_private_endpoints"},
+    {"http://[::ffff:a9fe:a9fe]", "cloud metadata: never allowed"},
+    {"http://224.0.0.1", "224.0.0.1 is multicast: never allowed"},
+};
+
+START_TEST(url_parse__refused__rule_named)
+{
+    ck_assert_int_ne(judge(named[_i].url, WEB, false), FINE);
+    ck_assert_msg(strstr(err.rule, named[_i].rule) != NULL, "%s: %s", named[_i].url, err.rule);
+    ck_assert_ptr_nonnull(strstr(err.text, "config.api_url: "));
+}
+END_TEST
+
 /* Lengths: of the whole, of a host, of a label. */
 START_TEST(url_parse__lengths__bounded)
 {
@@ -240,6 +270,7 @@ int main(void)
     tcase_add_loop_test(all, url_parse__switch_on__only_widens, 0, (int)BERTH_COUNT(spellings));
     tcase_add_test(all, url_parse__parts__canonical);
     tcase_add_test(all, url_parse__refused__output_untouched);
+    tcase_add_loop_test(all, url_parse__refused__rule_named, 0, (int)BERTH_COUNT(named));
     tcase_add_test(all, url_parse__lengths__bounded);
     tcase_add_loop_test(all, url_parse__base__no_query_and_no_dots, 0, (int)BERTH_COUNT(bases));
     tcase_add_loop_test(all, url_parse__other_schemes__by_rule, 0, (int)BERTH_COUNT(others));
