@@ -20,6 +20,9 @@ struct binding {
     atomic_ullong n_waited;  /* ... that had to wait */
     atomic_ullong n_gave_up; /* ... in vain */
     atomic_ullong n_lost;    /* holders that found their lock lost */
+    /* By cause, enum binding_loss_cause. */
+    atomic_ullong n_losses[BINDING_LOSS_GONE + 1];
+    atomic_ullong n_replaced[BINDING_LOSS_GONE + 1];
 };
 
 struct binding_options {
@@ -57,6 +60,16 @@ enum berth_code binding_rpc_find(void *service, struct berth_call *call,
 enum berth_code binding_rpc_mark_stale(void *service, struct berth_call *call,
                                        const ProtobufCMessage *req, ProtobufCMessage **ret_resp,
                                        struct berth_error *err);
+
+enum berth_code binding_rpc_loss_told(void *service, struct berth_call *call,
+                                      const ProtobufCMessage *req, ProtobufCMessage **ret_resp,
+                                      struct berth_error *err);
+
+/* Count and log what a write took from a session, or gave it instead. */
+void binding_report_loss(struct binding *binding, const struct binding_ref *ref,
+                         const struct binding_view *view, const struct binding_plan *plan);
+/* Lines of the metrics; owned. NULL: no memory. */
+char *binding_loss_metrics(struct binding *binding);
 
 /* Something about the session has changed here: those who wait for it look again. */
 void binding_wake(struct binding *binding, const struct binding_ref *ref);

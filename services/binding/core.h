@@ -64,6 +64,8 @@ struct binding_plan {
     char config_old[129];
     struct binding_event *events;
     size_t n_events;
+    enum binding_loss_cause lost;           /* noted by this write; NONE: nothing */
+    enum binding_loss_cause replaced;       /* what this write bound stands in for a loss */
     char turn_token[BINDING_TOKEN_MAX + 1]; /* answer of begin */
     int64_t expire_ms;                      /* answer of begin, renew, use */
 };
@@ -166,6 +168,7 @@ struct binding_change {
     const char *sandbox_id;       /* GONE */
     const char *attempt;          /* SETTLED, hex */
     bool keep_lock;
+    bool memory_lost;       /* BIND, PATCH: it was connected without its memory */
     const char *turn_token; /* "": none */
     const struct binding_draft *drafts;
     size_t n_drafts;
@@ -233,6 +236,19 @@ BERTH_MUST_CHECK enum berth_code binding_believe_turn(struct binding_view *view,
  */
 void binding_name_tokens(struct binding_view *view, const char *turn_token,
                          const char *sandbox_id);
+
+/* ------------------------------------------------------------------------ losses */
+
+/* Something is to be told. */
+bool binding_loss_pending(const struct binding_doc *doc);
+/* The session has lost sandbox_id, or (MEMORY) what ran in it. Added to what is pending. */
+void binding_loss_note(struct binding_view *view, enum binding_loss_cause cause,
+                       const char *sandbox_id, struct binding_plan *plan);
+/* Another sandbox stands in for the one that was lost. Still to be told. */
+void binding_loss_close(struct binding_doc *doc);
+/* A client was told of the loss of this number. Errors: SESSION_NOT_FOUND. */
+BERTH_MUST_CHECK enum berth_code binding_loss_told(struct binding_view *view, uint64_t number,
+                                                   struct berth_error *err);
 
 /* -------------------------------------------------------------------- the rest */
 

@@ -185,6 +185,8 @@ static enum berth_code make_record(struct binding_view *view, const struct bindi
     s->create_ms = view->now_ms;
     s->deleting_ms = 0;
     s->version = 1;
+    s->never_bound = true;
+    binding_doc_drop_loss(&view->doc);
     snprintf(s->config_id, sizeof s->config_id, "%s", view->config_id);
     snprintf(s->created_by, sizeof s->created_by, "%s", want->created_by);
     snprintf(s->alias, sizeof s->alias, "%s", want->new_alias);
@@ -195,6 +197,44 @@ static enum berth_code make_record(struct binding_view *view, const struct bindi
     plan->pins_config = true;
     plan->persist = view->doc.rev[0] != '\0';
     return BERTH_OK;
+}
+
+static bool same_spec(const Berth__Common__V1__SessionSpec *have,
+                      const Berth__Common__V1__SessionSpec *given)
+{
+    Berth__Common__V1__SessionSpec pinned = *given;
+    size_t size = berth__common__v1__session_spec__get_packed_size(have);
+    BERTH_AUTO(free) uint8_t *one = NULL, *other = NULL;
+
+    pinned.config_id = have->config_id;
+    if (berth__common__v1__session_spec__get_packed_size(&pinned) != size)
+        return false;
+    one = malloc(size + 1);
+    other = malloc(size + 1);
+    if (!one || !other)
+        return false;
+    berth__common__v1__session_spec__pack(have, one);
+    berth__common__v1__session_spec__pack(&pinned, other);
+    return memcmp(one, other, size) == 0;
+}
+
+/* A session that never had a sandbox, and for which none can be on its way, takes the spec of
+ * whoever creates now: what an earlier caller got wrong must not stick. Its config stays. */
+static enum berth_code take_spec(struct binding_view *view, const struct binding_want *want,
+                                 struct berth_error *err)
+{
+    struct binding_session *s = &view->doc.session;
+    const Berth__Common__V1__SessionSpec *spec = want->spec_if_new;
+    enum berth_code code;
+
+    if (!spec || !s->never_bound || view->doc.bound.set || view->doc.n_intents ||
+        (spec->config_id[0] && strcmp(spec->config_id, s->config_id) != 0) ||
+        same_spec(s->spec, spec))
+        return BERTH_OK;
+    code = binding_doc_set_spec(&view->doc, spec, s->config_id, err);
+    if (!code)
+        s->version++;
+    return code;
 }
 
 static enum berth_code grant_create(struct binding_view *view, const struct binding_want *want,
@@ -211,6 +251,8 @@ static enum berth_code grant_create(struct binding_view *view, const struct bind
     } else if (!view->config.exists) {
         code =
             berth_fail(err, BERTH_REASON_CONFIG_NOT_FOUND, "no config '%s'", view->config_id);
+    } else {
+        code = take_spec(view, want, err);
     }
     if (code)
         return code;

@@ -98,13 +98,30 @@ static enum berth_code spend_tokens(struct binding_view *view, const char *turn_
     return BERTH_OK;
 }
 
+/* What is bound stands in for a lost one, told as such, or is the first. */
 static const char *bind_event(const struct binding_doc *doc)
 {
     if (doc->bound.origin == BINDING_ADOPTED)
         return "ADOPTED";
-    if (doc->lock.op == BINDING_REBUILD)
+    if (doc->loss.open == BINDING_LOSS_REBUILT)
         return "REBUILT";
-    return doc->lock.lost ? "REPLACED" : "CREATED";
+    return doc->loss.open ? "REPLACED" : "CREATED";
+}
+
+static enum berth_code tell_bound(struct binding_view *view, struct binding_plan *plan,
+                                  struct berth_error *err)
+{
+    struct binding_doc *doc = &view->doc;
+    const char *event = bind_event(doc);
+    json_t *attributes = NULL;
+
+    if (doc->loss.open) {
+        attributes = json_pack("{s:s,s:s}", "cause", binding_loss_word(doc->loss.open),
+                               "replaces", doc->loss.sandbox_id);
+        plan->replaced = doc->loss.open;
+        binding_loss_close(doc);
+    }
+    return binding_plan_event(plan, event, doc->bound.sandbox_id, attributes, err);
 }
 
 static enum berth_code set_bound(struct binding_view *view, const struct binding_bound *from,
@@ -174,9 +191,15 @@ static enum berth_code bind(struct binding_view *view, const struct binding_chan
     drop_create(doc, attempt);
     drop_create(doc, doc->lock.token);
     drop_naming(doc, BINDING_INTENT_PAUSE, from->sandbox_id);
+    if (doc->session.never_bound) {
+        doc->session.never_bound = false;
+        binding_doc_touch(doc, BINDING_PART_SESSION);
+    }
     code = spend_tokens(view, change->turn_token, err);
     if (!code)
-        code = binding_plan_event(plan, bind_event(doc), from->sandbox_id, NULL, err);
+        code = tell_bound(view, plan, err);
+    if (!code && change->memory_lost)
+        binding_loss_note(view, BINDING_LOSS_MEMORY, from->sandbox_id, plan);
     return code;
 }
 
@@ -194,12 +217,26 @@ static enum berth_code check_account(const struct binding_view *view, const char
     return BERTH_OK;
 }
 
+/* Why a bound sandbox that is proven gone is a loss; NONE: it was to go with its session. */
+static enum binding_loss_cause loss_cause(const struct binding_doc *doc, const char *id)
+{
+    if (doc->session.state != BINDING_STATE_ACTIVE)
+        return BINDING_LOSS_NONE;
+    if (doc->lock.want == BINDING_WANT_REAP)
+        return BINDING_LOSS_REAPED;
+    /* Only what was condemned went on purpose: a rebuild, too, may find it gone. */
+    if (doc->lock.op == BINDING_REBUILD && binding_condemned(doc, id))
+        return BINDING_LOSS_REBUILT;
+    return BINDING_LOSS_GONE;
+}
+
 static enum berth_code gone(struct binding_view *view, const struct binding_change *change,
                             struct binding_plan *plan, struct berth_error *err)
 {
     struct binding_doc *doc = &view->doc;
     const char *id = change->sandbox_id;
     bool bound = doc->bound.set && strcmp(doc->bound.sandbox_id, id) == 0;
+    enum binding_loss_cause cause = bound ? loss_cause(doc, id) : BINDING_LOSS_NONE;
     const char *event = NULL;
     enum berth_code code = BERTH_OK;
 
@@ -212,12 +249,10 @@ static enum berth_code gone(struct binding_view *view, const struct binding_chan
         return code;
     if (doc->lock.op == BINDING_DELETE && doc->lock.want == BINDING_WANT_REAP)
         event = "REAPED";
-    else if (bound && doc->lock.op != BINDING_REBUILD && doc->lock.op != BINDING_DELETE)
+    else if (cause == BINDING_LOSS_GONE)
         event = "LOST";
-    if (bound && doc->lock.op != BINDING_REBUILD) {
-        doc->lock.lost = true;
-        binding_doc_touch(doc, BINDING_PART_LOCK);
-    }
+    if (cause)
+        binding_loss_note(view, cause, id, plan);
     if (bound)
         binding_doc_unbind(doc);
     drop_naming(doc, BINDING_INTENT_CREATE, id);
@@ -262,6 +297,8 @@ static enum berth_code patch(struct binding_view *view, const struct binding_cha
     /* A resolve that had to look first uses the sandbox from here on; a pause does not. */
     if (bound->power == BINDING_RUNNING && doc->lock.want == BINDING_WANT_ENSURE)
         code = spend_tokens(view, change->turn_token, err);
+    if (!code && change->memory_lost)
+        binding_loss_note(view, BINDING_LOSS_MEMORY, bound->sandbox_id, plan);
     if (!code && bound->power == BINDING_PAUSED && before != BINDING_PAUSED)
         code = binding_plan_event(plan, "PAUSED", bound->sandbox_id, NULL, err);
     if (!code && bound->power == BINDING_RUNNING && before == BINDING_PAUSED)
@@ -360,6 +397,7 @@ static enum berth_code delete_session(struct binding_view *view, struct binding_
     while (doc->n_tokens)
         binding_doc_remove_token(doc, doc->n_tokens - 1);
     binding_doc_drop_spec(doc);
+    binding_doc_drop_loss(doc);
     doc->session.state = BINDING_STATE_DELETED;
     doc->active_ms = 0;
     binding_doc_touch(doc, BINDING_PART_SESSION);

@@ -139,6 +139,8 @@ static enum berth_code read_session(const json_t *json, struct binding_doc *doc,
     if (!code)
         code = get_u64(json, "version", 1, &s->version, err);
     if (!code)
+        code = berth_json_get_bool(json, "never_bound", false, &s->never_bound, err);
+    if (!code)
         code = read_spec(json, s, err);
     return code;
 }
@@ -167,8 +169,6 @@ static enum berth_code read_lock(const json_t *json, struct binding_doc *doc,
     if (!code)
         code =
             berth_json_get_int(json, "lease_ms", 1, LEASE_MAX_MS, 60000, &lock->lease_ms, err);
-    if (!code)
-        code = berth_json_get_bool(json, "lost", false, &lock->lost, err);
     lock->op = (enum binding_decision)op;
     lock->want = (enum binding_want_kind)want;
     lock->done = (enum binding_done)done;
@@ -216,6 +216,37 @@ static enum berth_code read_bound(const json_t *json, struct binding_doc *doc,
     b->power = (enum binding_power)power;
     if (!code && b->template_id[0] && b->snapshot_id[0])
         return invalid(err, "snapshot_id", "set beside template_id");
+    return code;
+}
+
+static enum berth_code read_loss(const json_t *json, struct binding_doc *doc,
+                                 struct berth_error *err)
+{
+    struct binding_loss *loss = &doc->loss;
+    int cause = 0, open = 0;
+    enum berth_code code = get_word(json, "cause", loss_words, false, &cause, err);
+
+    loss->set = true;
+    if (!code)
+        code = get_word(json, "open", loss_words, true, &open, err);
+    loss->cause = (enum binding_loss_cause)cause;
+    loss->open = (enum binding_loss_cause)open;
+    if (!code)
+        code = berth_json_get_bool(json, "memory", false, &loss->memory, err);
+    if (!code)
+        code = berth_json_get_bool(json, "workspace", false, &loss->workspace, err);
+    if (!code)
+        code = berth_json_get_bool(json, "packages", false, &loss->packages, err);
+    if (!code)
+        code = get_name(json, "sandbox_id", loss->sandbox_id, sizeof loss->sandbox_id, err);
+    if (!code)
+        code = get_u64(json, "number", 1, &loss->number, err);
+    if (!code)
+        code = get_ms(json, "lost_ms", &loss->lost_ms, err);
+    if (!code)
+        code = get_ms(json, "told_ms", &loss->told_ms, err);
+    if (!code && !loss->memory && !loss->workspace && !loss->packages)
+        return invalid(err, "cause", "of a loss of nothing");
     return code;
 }
 
@@ -394,13 +425,13 @@ static enum berth_code check_whole(const struct berth_doc *raw, const struct bin
     enum binding_state state = doc->session.state;
 
     if (state == BINDING_STATE_NONE &&
-        (doc->bound.set || doc->lock.set || doc->n_intents || doc->n_tokens))
-        return broken(raw, "session: absent beside binding, lock, intents or turns", err);
+        (doc->bound.set || doc->lock.set || doc->n_intents || doc->n_tokens || doc->loss.set))
+        return broken(raw, "session: absent beside binding, lock, intents, turns or loss", err);
     if ((state == BINDING_STATE_ACTIVE || state == BINDING_STATE_DELETING) &&
         !doc->session.config_id[0])
         return broken(raw, "config: absent beside session", err);
-    if (state == BINDING_STATE_DELETED && (doc->bound.set || doc->n_tokens))
-        return broken(raw, "session: deleted, with a binding or turns", err);
+    if (state == BINDING_STATE_DELETED && (doc->bound.set || doc->n_tokens || doc->loss.set))
+        return broken(raw, "session: deleted, with a binding, turns or a loss", err);
     if (doc->bound.set && strcmp(doc->bound.config_id, doc->session.config_id) != 0)
         return broken(raw, "binding: of another config", err);
     if (doc->lock.set && doc->lock.fence > doc->fence)
@@ -435,10 +466,17 @@ enum berth_code binding_doc_decode(const struct berth_doc *raw, struct binding_d
         code = read_part(raw, BINDING_PART_TURNS, LIST_JSON_MAX, read_turns, &doc,
                          &doc.turns_json, err);
     if (!code)
+        code = read_part(raw, BINDING_PART_LOSS, SMALL_JSON_MAX, read_loss, &doc,
+                         &doc.loss.json, err);
+    if (!code)
         code = check_whole(raw, &doc, err);
     if (code) {
         binding_doc_deinit(&doc);
         return code;
+    }
+    if (doc.bound.set) { /* whatever an older version left standing beside it */
+        doc.session.never_bound = false;
+        doc.loss.open = BINDING_LOSS_NONE;
     }
     doc.dirty = 0;
     *ret = doc;
@@ -457,6 +495,7 @@ void binding_doc_deinit(struct binding_doc *doc)
     json_decref(doc->session.json);
     json_decref(doc->lock.json);
     json_decref(doc->bound.json);
+    json_decref(doc->loss.json);
     json_decref(doc->turns_json);
     json_decref(doc->intents_json);
     binding_doc_drop_spec(doc);

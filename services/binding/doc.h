@@ -1,10 +1,10 @@
 /* doc.h - the session document: the hash berth:{<tenant>}:s/<session> as own structs, and back.
  *
  * HASH fields: rev; config (the pinned config's id, so that one server-side read can go on to
- * it); session, lock, binding, intents, turns (JSON objects); fence, seq (decimal); endpoint
- * (sealed bytes). Members and fields that this version does not know are kept. What does not
- * validate is an error, never "absent". A hash with a rev but no session is a document without
- * a record: what is left of a write whose outcome had to be settled. */
+ * it); session, lock, binding, intents, turns, loss (JSON objects); fence, seq (decimal);
+ * endpoint (sealed bytes). Members and fields that this version does not know are kept. What
+ * does not validate is an error, never "absent". A hash with a rev but no session is a document
+ * without a record: what is left of a write whose outcome had to be settled. */
 #pragma once
 
 #include <jansson.h>
@@ -84,6 +84,15 @@ enum binding_intent_kind {
 };
 enum binding_token_kind { BINDING_TURN = 1, BINDING_USE_TOKEN = 2 };
 
+/* Numbers as in berth.binding.v1.LossCause; the higher the graver. */
+enum binding_loss_cause {
+    BINDING_LOSS_NONE = 0,
+    BINDING_LOSS_MEMORY = 1, /* resumed without it */
+    BINDING_LOSS_REBUILT = 2,
+    BINDING_LOSS_REAPED = 3,
+    BINDING_LOSS_GONE = 4,
+};
+
 struct binding_session {
     enum binding_state state;
     char config_id[129];
@@ -92,6 +101,7 @@ struct binding_session {
     int64_t create_ms;
     int64_t deleting_ms;                  /* when state left ACTIVE; 0: never */
     uint64_t version;                     /* of the spec, from 1 */
+    bool never_bound;                     /* it never had a sandbox */
     Berth__Common__V1__SessionSpec *spec; /* owned; NULL in a tombstone */
     bool spec_changed;                    /* since the document was read */
     json_t *json;                         /* as read; owned, or NULL */
@@ -107,7 +117,6 @@ struct binding_lock {
     uint64_t fence;
     int64_t until_ms;
     int64_t lease_ms;
-    bool lost; /* this holder found the bound sandbox gone */
     json_t *json;
 };
 
@@ -151,6 +160,19 @@ struct binding_token {
     json_t *json;
 };
 
+/* What the session lost unasked, last; pending until a client was told. */
+struct binding_loss {
+    bool set;
+    enum binding_loss_cause cause; /* the gravest of what is pending */
+    bool memory, workspace, packages;
+    enum binding_loss_cause open; /* why nothing is bound; NONE: another one is, or the same */
+    char sandbox_id[BINDING_SANDBOX_ID_MAX + 1];
+    uint64_t number; /* losses of this session so far */
+    int64_t lost_ms;
+    int64_t told_ms; /* 0: pending */
+    json_t *json;
+};
+
 enum binding_part {
     BINDING_PART_CONFIG,
     BINDING_PART_SESSION,
@@ -161,6 +183,7 @@ enum binding_part {
     BINDING_PART_ENDPOINT,
     BINDING_PART_INTENTS,
     BINDING_PART_TURNS,
+    BINDING_PART_LOSS,
     BINDING_N_PARTS
 };
 
@@ -173,6 +196,7 @@ struct binding_doc {
     struct binding_session session;
     struct binding_lock lock;
     struct binding_bound bound;
+    struct binding_loss loss;
     struct binding_intent *intents;
     size_t n_intents;
     struct binding_token *tokens;
@@ -218,6 +242,10 @@ void binding_doc_remove_intent(struct binding_doc *doc, size_t index);
 void binding_doc_remove_token(struct binding_doc *doc, size_t index);
 /* Nothing bound any more. */
 void binding_doc_unbind(struct binding_doc *doc);
+/* Static string; "" for NONE. */
+const char *binding_loss_word(enum binding_loss_cause cause);
+/* Nothing to tell any more. */
+void binding_doc_drop_loss(struct binding_doc *doc);
 /* Take over a copy of spec, with config_id for its own. Errors: OUT_OF_MEMORY. */
 BERTH_MUST_CHECK enum berth_code
 binding_doc_set_spec(struct binding_doc *doc, const Berth__Common__V1__SessionSpec *spec,

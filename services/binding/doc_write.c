@@ -12,6 +12,11 @@ const char *binding_part_name(enum binding_part part)
     return part_names[part];
 }
 
+const char *binding_loss_word(enum binding_loss_cause cause)
+{
+    return loss_words[cause];
+}
+
 /* ------------------------------------------------------------------ encoding */
 
 /* Setters on a JSON object: an allocation that failed shows in *ok. */
@@ -37,6 +42,14 @@ static void put_int(json_t *json, const char *key, int64_t value, bool *ok)
         json_object_del(json, key);
 }
 
+static void put_flag(json_t *json, const char *key, bool value, bool *ok)
+{
+    if (value)
+        put(json, key, json_true(), ok);
+    else
+        json_object_del(json, key);
+}
+
 /* A copy of what was read, so that members unknown here stay; its own members are then set. */
 static json_t *base_of(const json_t *json)
 {
@@ -57,6 +70,7 @@ static json_t *session_json(const struct binding_session *s)
     put_int(json, "create_ms", s->create_ms, &ok);
     put_int(json, "deleting_ms", s->deleting_ms, &ok);
     put_int(json, "version", (int64_t)s->version, &ok);
+    put_flag(json, "never_bound", s->never_bound, &ok);
     if (!s->spec)
         json_object_del(json, "spec");
     else if (s->spec_changed || !json_object_get(json, "spec"))
@@ -81,7 +95,6 @@ static json_t *lock_json(const struct binding_lock *lock)
     put_int(json, "fence", (int64_t)lock->fence, &ok);
     put_int(json, "until_ms", lock->until_ms, &ok);
     put_int(json, "lease_ms", lock->lease_ms, &ok);
-    put(json, "lost", json_boolean(lock->lost), &ok);
     if (!ok)
         json_decref(json);
     return ok ? json : NULL;
@@ -108,6 +121,27 @@ static json_t *bound_json(const struct binding_bound *b)
     put_int(json, "end_ms", b->end_ms, &ok);
     put_str(json, "origin", origin_words[b->origin], &ok);
     put_str(json, "power", power_words[b->power], &ok);
+    if (!ok)
+        json_decref(json);
+    return ok ? json : NULL;
+}
+
+static json_t *loss_json(const struct binding_loss *loss)
+{
+    json_t *json = base_of(loss->json);
+    bool ok = json != NULL;
+
+    if (!ok)
+        return NULL;
+    put_str(json, "cause", loss_words[loss->cause], &ok);
+    put_flag(json, "memory", loss->memory, &ok);
+    put_flag(json, "workspace", loss->workspace, &ok);
+    put_flag(json, "packages", loss->packages, &ok);
+    put_str(json, "open", loss_words[loss->open], &ok);
+    put_str(json, "sandbox_id", loss->sandbox_id, &ok);
+    put_int(json, "number", (int64_t)loss->number, &ok);
+    put_int(json, "lost_ms", loss->lost_ms, &ok);
+    put_int(json, "told_ms", loss->told_ms, &ok);
     if (!ok)
         json_decref(json);
     return ok ? json : NULL;
@@ -195,6 +229,9 @@ static json_t *part_json(const struct binding_doc *doc, enum binding_part part, 
     case BINDING_PART_BINDING:
         *ret_none = !doc->bound.set;
         return *ret_none ? NULL : bound_json(&doc->bound);
+    case BINDING_PART_LOSS:
+        *ret_none = !doc->loss.set;
+        return *ret_none ? NULL : loss_json(&doc->loss);
     case BINDING_PART_INTENTS:
         *ret_none = doc->n_intents == 0 && json_object_size(doc->intents_json) <= 1;
         return *ret_none ? NULL : intents_json(doc);
@@ -323,6 +360,15 @@ void binding_doc_unbind(struct binding_doc *doc)
     doc->bound = (struct binding_bound){0};
     binding_doc_touch(doc, BINDING_PART_BINDING);
     binding_doc_touch(doc, BINDING_PART_ENDPOINT);
+}
+
+void binding_doc_drop_loss(struct binding_doc *doc)
+{
+    if (!doc->loss.set)
+        return;
+    json_decref(doc->loss.json);
+    doc->loss = (struct binding_loss){0};
+    binding_doc_touch(doc, BINDING_PART_LOSS);
 }
 
 enum berth_code binding_doc_set_spec(struct binding_doc *doc,

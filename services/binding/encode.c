@@ -113,6 +113,7 @@ Berth__Binding__V1__SessionRecord *binding_encode_record(const struct binding_re
                        ? BERTH__BINDING__V1__SESSION_KIND__SESSION_KIND_MAINTENANCE
                        : BERTH__BINDING__V1__SESSION_KIND__SESSION_KIND_USER;
     record->version = s->version;
+    record->never_bound = s->never_bound;
     record->ref = binding_encode_ref(ref->tenant_id, ref->session_id);
     record->spec = s->spec ? copy_spec(s->spec) : NULL;
     ok = record->ref && (!s->spec || record->spec);
@@ -192,6 +193,25 @@ Berth__Binding__V1__Lock *binding_encode_lock(const struct binding_view *view)
     return give(&out->base, ok && out->lease);
 }
 
+Berth__Binding__V1__Loss *binding_encode_loss(const struct binding_loss *loss)
+{
+    Berth__Binding__V1__Loss *out = malloc(sizeof *out);
+    bool ok = true;
+
+    if (!out)
+        return NULL;
+    berth__binding__v1__loss__init(out);
+    out->number = loss->number;
+    out->cause = (Berth__Binding__V1__LossCause)loss->cause;
+    out->memory = loss->memory;
+    out->workspace = loss->workspace;
+    out->packages = loss->packages;
+    set_str(&out->sandbox_id, loss->sandbox_id, &ok);
+    set_time(&out->lost_time, loss->lost_ms, &ok);
+    set_time(&out->told_time, loss->told_ms, &ok);
+    return give(&out->base, ok);
+}
+
 static Berth__Binding__V1__Intent *encode_intent(const struct binding_intent *intent)
 {
     Berth__Binding__V1__Intent *out = malloc(sizeof *out);
@@ -258,6 +278,10 @@ enum berth_code binding_encode_acquire(const struct binding_ref *ref,
         out->binding = binding_encode_bound(&doc->bound, true);
         ok = ok && out->binding;
     }
+    if (binding_loss_pending(doc)) {
+        out->loss = binding_encode_loss(&doc->loss);
+        ok = ok && out->loss;
+    }
     if (locked) {
         struct binding_image image;
 
@@ -286,6 +310,10 @@ enum berth_code binding_encode_get(const struct binding_ref *ref,
     out->turn_running = binding_turn_running(view);
     out->session = binding_encode_record(ref, doc);
     ok = out->session != NULL;
+    if (doc->loss.set) {
+        out->loss = binding_encode_loss(&doc->loss);
+        ok = ok && out->loss;
+    }
     if (doc->bound.set) {
         out->binding = binding_encode_bound(&doc->bound, true);
         ok = ok && out->binding;

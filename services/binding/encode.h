@@ -16,6 +16,8 @@ Berth__Common__V1__SessionRef *binding_encode_ref(const char *tenant_id,
                                                   const char *session_id);
 Google__Protobuf__Timestamp *binding_encode_time(int64_t wall_ms);
 Berth__Binding__V1__Lock *binding_encode_lock(const struct binding_view *view);
+/* loss->set. */
+Berth__Binding__V1__Loss *binding_encode_loss(const struct binding_loss *loss);
 
 /* Whole answers. Errors: OUT_OF_MEMORY. */
 BERTH_MUST_CHECK enum berth_code binding_encode_acquire(const struct binding_ref *ref,

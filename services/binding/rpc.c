@@ -45,6 +45,7 @@ struct binding *binding_free(struct binding *binding)
 
 char *binding_metrics(struct binding *binding)
 {
+    BERTH_AUTO(free) char *losses = binding_loss_metrics(binding);
     char *text = NULL;
     int len;
 
@@ -66,11 +67,11 @@ char *binding_metrics(struct binding *binding)
         "berth_binding_waiters %zu\n"
         "# HELP berth_binding_quarantine 1 while nothing is created after a failover.\n"
         "# TYPE berth_binding_quarantine gauge\n"
-        "berth_binding_quarantine %d\n",
+        "berth_binding_quarantine %d\n%s",
         atomic_load(&binding->n_used), atomic_load(&binding->n_granted),
         atomic_load(&binding->n_gave_up), atomic_load(&binding->n_waited),
         atomic_load(&binding->n_lost), binding_park_count(binding->park),
-        binding_store_quarantined(binding->store));
+        binding_store_quarantined(binding->store), losses ? losses : "");
     return len < 0 ? NULL : text;
 }
 
@@ -133,6 +134,7 @@ static enum berth_code run_commit(struct binding *binding,
         binding_store_run(binding->store, &request->ref, commit_rule, &arg, &view, &plan, err);
     if (code)
         return code;
+    binding_report_loss(binding, &request->ref, &view, &plan);
     if (!request->change.keep_lock)
         binding_wake(binding, &request->ref);
     if (refused) {
@@ -144,6 +146,10 @@ static enum berth_code run_commit(struct binding *binding,
         if (out && view.doc.bound.set) {
             out->binding = binding_encode_bound(&view.doc.bound, true);
             whole = out->binding != NULL;
+        }
+        if (out && whole && binding_loss_pending(&view.doc)) {
+            out->loss = binding_encode_loss(&view.doc.loss);
+            whole = out->loss != NULL;
         }
         code = reply(out, whole, ret_resp, err);
     }
@@ -562,6 +568,7 @@ const struct berth_method binding_methods[] = {
     METHOD("BeginTurn", begin_turn, begin_turn, 0),
     METHOD("RenewTurn", renew_turn, renew_turn, 0),
     METHOD("EndTurn", end_turn, end_turn, BERTH_METHOD_PRIORITY),
+    METHOD("LossTold", loss_told, binding_rpc_loss_told, BERTH_METHOD_PRIORITY),
     METHOD("UpdateSession", update_session, update_session, 0),
     METHOD("ResealEndpoint", reseal_endpoint, reseal_endpoint, 0),
     METHOD("FindSession", find_session, binding_rpc_find, 0),

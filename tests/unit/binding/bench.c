@@ -166,7 +166,7 @@ struct binding_bound bench_bound(const char *sandbox_id, uint64_t generation)
 
 /* Everything any rule needs. */
 struct step {
-    enum { ACQUIRE, COMMIT, ABORT, RENEW_LOCK, BEGIN, RENEW_TURN, END, USE } what;
+    enum { ACQUIRE, COMMIT, ABORT, RENEW_LOCK, BEGIN, RENEW_TURN, END, USE, TOLD } what;
     struct binding_want want;
     struct binding_change change;
     const char *id, *sandbox_id;
@@ -193,6 +193,8 @@ static enum berth_code run_rule(struct step *step, struct binding_view *view,
         return binding_renew_turn(view, step->id, plan, err);
     case END:
         return binding_end_turn(view, step->id, plan, err);
+    case TOLD:
+        return binding_loss_told(view, step->fence, err);
     default:
         return binding_renew_use(view, step->id, step->sandbox_id, step->end, plan, err);
     }
@@ -220,6 +222,8 @@ static struct outcome run(struct bench *bench, struct step step)
     outcome.durable = plan.durable;
     outcome.needs_whole = plan.needs_whole;
     outcome.expire_ms = plan.expire_ms;
+    outcome.lost = plan.lost;
+    outcome.replaced = plan.replaced;
     outcome.refused = step.refused;
     outcome.wrote = view.doc.dirty != 0;
     memcpy(outcome.token, plan.turn_token, sizeof outcome.token);
@@ -276,6 +280,11 @@ struct outcome bench_use(struct bench *bench, const char *token, const char *san
 {
     return run(bench,
                (struct step){.what = USE, .id = token, .sandbox_id = sandbox_id, .end = end});
+}
+
+struct outcome bench_told(struct bench *bench, uint64_t number)
+{
+    return run(bench, (struct step){.what = TOLD, .fence = number});
 }
 
 struct outcome bench_ensure(struct bench *bench, const char *attempt, const char *turn_token)

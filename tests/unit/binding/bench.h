@@ -68,6 +68,7 @@ struct outcome {
     int64_t due_ms;
     char token[BINDING_TOKEN_MAX + 1];
     int64_t expire_ms;
+    enum binding_loss_cause lost, replaced; /* of the plan */
 };
 struct outcome bench_acquire(struct bench *bench, struct binding_want want);
 struct outcome bench_commit(struct bench *bench, struct binding_change change);
@@ -78,6 +79,9 @@ struct outcome bench_renew_turn(struct bench *bench, const char *token);
 struct outcome bench_end(struct bench *bench, const char *token);
 struct outcome bench_use(struct bench *bench, const char *token, const char *sandbox_id,
                          bool end);
+
+/* A client was told of the loss of this number. */
+struct outcome bench_told(struct bench *bench, uint64_t number);
 
 /* Shorthands for the usual steps; each aborts when it does not go well. */
 struct outcome bench_ensure(struct bench *bench, const char *attempt, const char *turn_token);

@@ -18,6 +18,10 @@
 #define TURNS                                                                                  \
     "{\"active_ms\":3,\"list\":[{\"kind\":\"turn\",\"token\":\"t.x\",\"deadline_ms\":5}]}"
 
+#define LOSS                                                                                   \
+    "{\"cause\":\"gone\",\"memory\":true,\"workspace\":true,\"packages\":true,"                \
+    "\"sandbox_id\":\"s0\",\"number\":2,\"lost_ms\":8,\"told_ms\":9}"
+
 /* A hash from name, value, ..., NULL. */
 static void make(struct berth_doc *doc, const char *const *pairs)
 {
@@ -44,7 +48,7 @@ static void decode(const char *const *pairs, struct binding_doc *ret)
 static const char *const whole[] = {"rev",      REV,     "config",  "c1",    "session", SESSION,
                                     "fence",    "7",     "seq",     "4",     "lock",    LOCK,
                                     "binding",  BINDING, "intents", INTENTS, "turns",   TURNS,
-                                    "endpoint", "xyz",   NULL};
+                                    "endpoint", "xyz",   "loss",    LOSS,    NULL};
 
 /* All of it is read, and an absent hash is an absent document. */
 START_TEST(doc_decode__whole__read)
@@ -64,6 +68,11 @@ START_TEST(doc_decode__whole__read)
     ck_assert_uint_eq(doc.n_intents, 1);
     ck_assert_uint_eq(doc.n_tokens, 1);
     ck_assert_int_eq(doc.active_ms, 3);
+    ck_assert_int_eq(doc.loss.cause, BINDING_LOSS_GONE);
+    ck_assert_str_eq(doc.loss.sandbox_id, "s0");
+    ck_assert_uint_eq(doc.loss.number, 2);
+    ck_assert_int_eq(doc.loss.told_ms, 9);
+    ck_assert(doc.loss.memory && doc.loss.workspace && doc.loss.packages && !doc.loss.open);
     ck_assert_uint_eq(doc.dirty, 0);
     binding_doc_deinit(&doc);
     ck_assert_int_eq(binding_doc_decode(&none, &doc, NULL), BERTH_OK);
@@ -127,6 +136,8 @@ static const struct {
                            "\"later\":1}],\"later\":2}"},
     {BINDING_PART_TURNS, "{\"list\":[{\"kind\":\"use\",\"token\":\"u\",\"later\":1}],"
                          "\"later\":2}"},
+    {BINDING_PART_LOSS, "{\"cause\":\"memory\",\"memory\":true,\"sandbox_id\":\"s0\","
+                        "\"number\":1,\"later\":[]}"},
 };
 
 static int count(const char *text, const char *word)
@@ -205,6 +216,14 @@ static const struct {
     {"turns", "{\"list\":[{\"kind\":\"turn\"}]}"},
     {"turns", "{\"list\":[{\"kind\":\"turn\",\"token\":\"\"}]}"},
     {"turns", "{\"active_ms\":-1}"},
+    {"loss", "{}"},
+    {"loss", "{\"cause\":\"stolen\",\"memory\":true,\"sandbox_id\":\"s\",\"number\":1}"},
+    {"loss", "{\"cause\":\"gone\",\"sandbox_id\":\"s\",\"number\":1}"}, /* of nothing */
+    {"loss", "{\"cause\":\"gone\",\"memory\":true,\"number\":1}"},
+    {"loss", "{\"cause\":\"gone\",\"memory\":true,\"sandbox_id\":\"s\",\"number\":0}"},
+    {"loss", "{\"cause\":\"gone\",\"memory\":1,\"sandbox_id\":\"s\",\"number\":1}"},
+    {"loss", "{\"cause\":\"gone\",\"memory\":true,\"sandbox_id\":\"s\",\"number\":1,"
+             "\"open\":\"yes\"}"},
     {"turns", "{\"list\":[{\"kind\":\"turn\",\"token\":\"t\",\"token\":\"u\"}]}"},
 };
 
@@ -246,6 +265,27 @@ START_TEST(doc_decode__rev_alone__no_record)
 }
 END_TEST
 
+/* An older version may have bound beside marks that it kept without knowing them. */
+START_TEST(doc_decode__marks_beside_a_binding__taken_back)
+{
+    const char *pairs[BERTH_COUNT(whole)];
+    struct binding_doc doc;
+
+    memcpy(pairs, whole, sizeof whole);
+    for (size_t i = 0; pairs[i]; i += 2) {
+        if (strcmp(pairs[i], "session") == 0)
+            pairs[i + 1] = "{\"state\":\"active\",\"alias\":\"a\",\"spec\":{},"
+                           "\"version\":1,\"never_bound\":true}";
+        if (strcmp(pairs[i], "loss") == 0)
+            pairs[i + 1] = "{\"cause\":\"gone\",\"memory\":true,\"sandbox_id\":\"s0\","
+                           "\"number\":1,\"open\":\"gone\"}";
+    }
+    decode(pairs, &doc);
+    ck_assert(doc.bound.set && !doc.session.never_bound && !doc.loss.open && doc.loss.set);
+    binding_doc_deinit(&doc);
+}
+END_TEST
+
 /* Lists have an end. */
 START_TEST(doc_add__too_many__quota)
 {
@@ -277,6 +317,7 @@ int main(void)
     tcase_add_loop_test(tc, doc_decode__broken__error_naming_key, 0,
                         (int)BERTH_COUNT(broken_rows));
     tcase_add_test(tc, doc_decode__rev_alone__no_record);
+    tcase_add_test(tc, doc_decode__marks_beside_a_binding__taken_back);
     tcase_add_test(tc, doc_add__too_many__quota);
     suite_add_tcase(suite, tc);
     srunner_run_all(runner, CK_NORMAL);
