@@ -37,6 +37,7 @@ static const struct berth_rule rules[] = {
     {CONTROL "EventService/WatchEvents", READ, 0},
     {CONTROL "InternalService/IntrospectToken", ADMIN, PEER},
     {CONTROL "InternalService/ListTargets", ADMIN, PEER},
+    {CONTROL "InternalService/LossTold", ADMIN, PEER},
     {CONTROL "InternalService/RenewUse", ADMIN, PEER},
     {CONTROL "InternalService/ResolveRoute", ADMIN, PEER},
     {CONTROL "SessionService/BeginTurn", USE, CHECKED},

@@ -40,6 +40,23 @@ enum berth_code cp_binding_get(struct cp *cp, const Berth__Common__V1__SessionRe
     return BERTH_OK;
 }
 
+enum berth_code cp_loss_told(struct cp *cp, const Berth__Common__V1__SessionRef *ref,
+                             uint64_t number, struct berth_error *err)
+{
+    Berth__Binding__V1__LossToldRequest req = BERTH__BINDING__V1__LOSS_TOLD_REQUEST__INIT;
+    Berth__Binding__V1__LossToldResponse *resp;
+    enum berth_code code;
+
+    req.session = (Berth__Common__V1__SessionRef *)ref;
+    req.number = number;
+    code =
+        cp_binding_call(cp, NULL, "/berth.binding.v1.BindingService/LossTold", &req.base,
+                        &berth__binding__v1__loss_told_response__descriptor, true, &resp, err);
+    if (!code)
+        berth_message_free(resp);
+    return code;
+}
+
 enum berth_code cp_session_config(struct cp *cp,
                                   const Berth__Binding__V1__SessionRecord *record,
                                   struct cp_config **ret, struct berth_error *err)

@@ -17,6 +17,11 @@ BERTH_MUST_CHECK enum berth_code cp_binding_get(struct cp *cp,
                                                 Berth__Binding__V1__GetBindingResponse **ret,
                                                 struct berth_error *err);
 
+/* A client has been told of a loss. */
+BERTH_MUST_CHECK enum berth_code cp_loss_told(struct cp *cp,
+                                              const Berth__Common__V1__SessionRef *ref,
+                                              uint64_t number, struct berth_error *err);
+
 /* The config of a record; *ret NULL for a tombstone, which has none. */
 BERTH_MUST_CHECK enum berth_code
 cp_session_config(struct cp *cp, const Berth__Binding__V1__SessionRecord *record,

@@ -51,6 +51,20 @@ enum berth_code cp_check_ref(const char *field, const Berth__Common__V1__Session
     return code;
 }
 
+/* Ids with slashes are names in a registry, never paths: no part is empty, "." or "..". */
+static bool is_plain_path(const char *value)
+{
+    size_t len;
+
+    for (;; value += len + 1) {
+        len = strcspn(value, "/");
+        if (len == 0 || (len <= 2 && strspn(value, ".") >= len))
+            return false;
+        if (!value[len])
+            return true;
+    }
+}
+
 enum berth_code cp_check_image_id(const char *field, const char *value, bool empty_ok,
                                   struct berth_error *err)
 {
@@ -63,6 +77,9 @@ enum berth_code cp_check_image_id(const char *field, const char *value, bool emp
     if (len == 0 || len > CP_IMAGE_ID_MAX || strspn(value, allowed) != len)
         return berth_fail_field(err, field, "must be 1 to %d characters of [A-Za-z0-9._:/-]",
                                 CP_IMAGE_ID_MAX);
+    if (!is_plain_path(value))
+        return berth_fail_field(err, field,
+                                "must have no empty part, '.' or '..' between slashes");
     return BERTH_OK;
 }
 

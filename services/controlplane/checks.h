@@ -32,7 +32,8 @@ enum {
 BERTH_MUST_CHECK enum berth_code cp_check_ref(const char *field,
                                               const Berth__Common__V1__SessionRef *ref,
                                               bool reserved_ok, struct berth_error *err);
-/* A template or snapshot id: 1..128 of [A-Za-z0-9._:/-]; empty_ok: or "". */
+/* A template or snapshot id: 1..128 of [A-Za-z0-9._:/-], between slashes never nothing, "." or
+ * ".."; empty_ok: or "". */
 BERTH_MUST_CHECK enum berth_code cp_check_image_id(const char *field, const char *value,
                                                    bool empty_ok, struct berth_error *err);
 /* "" or 1..128 bytes of text, as field request_id. */

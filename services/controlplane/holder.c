@@ -207,7 +207,10 @@ enum berth_code cp_holder_run(struct cp_holder *h, struct berth_error *err)
     enum berth_code code;
 
     read_grant(h);
-    code = run_steps(h, err);
+    if (h->grant->loss && !(h->loss = berth_message_copy(h->grant->loss)))
+        code = berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    else
+        code = run_steps(h, err);
     if (!h->released)
         cp_release(h->cp, cp_lock_ref(h->lock), cp_lock_grant(h->lock), !h->create_sent);
     return code;
@@ -216,6 +219,7 @@ enum berth_code cp_holder_run(struct cp_holder *h, struct berth_error *err)
 void cp_holder_deinit(struct cp_holder *h)
 {
     h->bound = berth_message_free(h->bound);
+    h->loss = berth_message_free(h->loss);
 }
 
 /* ------------------------------------------------------------------ release */

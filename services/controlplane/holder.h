@@ -6,9 +6,6 @@
 #include "services/controlplane/controlplane.h"
 #include "services/controlplane/plan.h"
 
-/* What the session no longer has; bits. */
-enum cp_lost { CP_LOST_MEMORY = 1, CP_LOST_WORKSPACE = 2, CP_LOST_PACKAGES = 4 };
-
 enum cp_outcome {
     CP_USED,
     CP_RESUMED,
@@ -33,16 +30,15 @@ struct cp_holder {
     enum plan_want want;
 
     /* Results. */
-    enum cp_outcome outcome;
-    unsigned lost;                      /* enum cp_lost */
+    enum cp_outcome outcome;            /* of this run; what was lost before is not in it */
     Berth__Binding__V1__Binding *bound; /* owned; what is bound now, or NULL */
+    Berth__Binding__V1__Loss *loss;     /* owned; what is to be told, or NULL */
 
     /* Of the run. */
     struct plan_state plan;
     bool create_sent;         /* and not refused: it may take effect */
     bool released;            /* the lock was given back by a commit */
     bool more_found;          /* more sandboxes than candidates have room for */
-    bool was_gone;            /* what was bound when the lock was granted is gone */
     unsigned n_exists;        /* SANDBOX_EXISTS so far */
     enum berth_reason doomed; /* answer this once everything condemned is gone */
 };

@@ -57,6 +57,8 @@ static enum berth_code commit(struct cp_holder *h, CommitRequest *req, bool keep
     resp = (CommitResponse *)message;
     if (ret_bound)
         *ret_bound = BERTH_STEAL(resp->binding);
+    berth_message_free(h->loss);
+    h->loss = BERTH_STEAL(resp->loss);
     berth_message_free(resp);
     return BERTH_OK;
 }
@@ -138,7 +140,6 @@ enum berth_code cp_step_gone(struct cp_holder *h, const char *sandbox_id,
                              struct berth_error *err)
 {
     CommitRequest req = BERTH__BINDING__V1__COMMIT_REQUEST__INIT;
-    bool was_bound = h->plan.bound && strcmp(h->plan.sandbox_id, sandbox_id) == 0;
     enum berth_code code;
 
     req.change_case = BERTH__BINDING__V1__COMMIT_REQUEST__CHANGE_GONE_SANDBOX_ID;
@@ -147,8 +148,6 @@ enum berth_code cp_step_gone(struct cp_holder *h, const char *sandbox_id,
     if (code)
         return code;
     plan_note_gone(&h->plan, sandbox_id);
-    if (was_bound)
-        h->was_gone = true;
     if (h->plan.n_candidates == 0 && h->more_found) {
         h->more_found = false;
         h->plan.listed = false;
@@ -365,6 +364,7 @@ static enum berth_code patch_running(struct cp_holder *h, ConnectSandboxResponse
     if (!code) {
         req.change_case = BERTH__BINDING__V1__COMMIT_REQUEST__CHANGE_PATCH;
         req.patch = &change;
+        req.memory_lost = resp->memory_lost;
         req.turn_token = (char *)h->turn_token;
         code = commit(h, &req, false, &h->bound, err);
     }
@@ -394,8 +394,6 @@ enum berth_code cp_step_connect(struct cp_holder *h, bool *ret_done, struct bert
                           "it was connected and does not run");
     } else {
         h->outcome = resp->resumed ? CP_RESUMED : CP_USED;
-        if (resp->memory_lost)
-            h->lost |= CP_LOST_MEMORY;
         note_verified(h, h->plan.sandbox_id);
         code = patch_running(h, resp, err);
     }
@@ -403,8 +401,8 @@ enum berth_code cp_step_connect(struct cp_holder *h, bool *ret_done, struct bert
     return code;
 }
 
-static enum berth_code commit_bind(struct cp_holder *h, Binding *binding, size_t n_duplicates,
-                                   struct berth_error *err)
+static enum berth_code commit_bind(struct cp_holder *h, Binding *binding, bool memory_lost,
+                                   size_t n_duplicates, struct berth_error *err)
 {
     CommitRequest req = BERTH__BINDING__V1__COMMIT_REQUEST__INIT;
     Berth__Binding__V1__EventDraft draft = BERTH__BINDING__V1__EVENT_DRAFT__INIT;
@@ -415,6 +413,7 @@ static enum berth_code commit_bind(struct cp_holder *h, Binding *binding, size_t
     draft.kind = (char *)"DUPLICATE_FOUND";
     req.change_case = BERTH__BINDING__V1__COMMIT_REQUEST__CHANGE_BIND;
     req.bind = binding;
+    req.memory_lost = memory_lost;
     req.turn_token = (char *)h->turn_token;
     req.events = drafts;
     req.n_events = n_duplicates > 0;
@@ -431,13 +430,6 @@ static enum berth_code commit_bind(struct cp_holder *h, Binding *binding, size_t
     if (code && err)
         *err = why;
     return code;
-}
-
-static enum cp_outcome made_outcome(const struct cp_holder *h)
-{
-    if (h->plan.decision == PLAN_DO_REBUILD)
-        return CP_REBUILT;
-    return h->was_gone ? CP_REPLACED : CP_CREATED;
 }
 
 enum berth_code cp_step_adopt(struct cp_holder *h, const char *sandbox_id, bool *ret_done,
@@ -471,9 +463,7 @@ enum berth_code cp_step_adopt(struct cp_holder *h, const char *sandbox_id, bool 
         if (binding.image)
             binding.image->generation = cp_tag_number(resp->sandbox, CP_TAG_GENERATION);
         h->outcome = CP_ADOPTED;
-        if (resp->memory_lost)
-            h->lost |= CP_LOST_MEMORY;
-        code = commit_bind(h, &binding, h->plan.n_candidates - 1, err);
+        code = commit_bind(h, &binding, resp->memory_lost, h->plan.n_candidates - 1, err);
         *ret_done = !h->doomed;
     }
     if (!code && !h->doomed)
@@ -516,10 +506,8 @@ static enum berth_code bind_created(struct cp_holder *h, CreateSandboxRequest *r
         binding.image = req->image; /* as asked for, with its generation */
         binding.origin = BERTH__BINDING__V1__ORIGIN__ORIGIN_CREATED;
         binding.attempt = req->attempt;
-        h->outcome = made_outcome(h);
-        if (h->outcome != CP_CREATED)
-            h->lost |= CP_LOST_MEMORY | CP_LOST_WORKSPACE | CP_LOST_PACKAGES;
-        code = commit_bind(h, &binding, 0, err);
+        h->outcome = CP_CREATED;
+        code = commit_bind(h, &binding, false, 0, err);
     }
     if (!code && !h->doomed)
         note_verified(h, resp->sandbox->sandbox_id);

@@ -1,5 +1,5 @@
 /* internal_rpc.c - InternalService, for the suite's own services only: routes, use tokens,
- * targets. */
+ * losses told, targets. */
 #include <stdio.h>
 
 #include "common/fields/fields.h"
@@ -13,6 +13,7 @@
 typedef Berth__Control__V1__ConfigTarget ConfigTarget;
 typedef Berth__Control__V1__ListTargetsRequest ListTargetsRequest;
 typedef Berth__Control__V1__ListTargetsResponse ListTargetsResponse;
+typedef Berth__Control__V1__LossToldRequest LossToldRequest;
 typedef Berth__Control__V1__RenewUseRequest RenewUseRequest;
 typedef Berth__Control__V1__RenewUseResponse RenewUseResponse;
 typedef Berth__Control__V1__ResolveRouteRequest ResolveRouteRequest;
@@ -29,8 +30,8 @@ static enum berth_code answer_route(struct cp *cp, const struct cp_resolved *res
 
     if (resolved->outcome == CP_NOTHING_BOUND || !resolved->binding)
         return cp_no_sandbox(err);
-    code =
-        cp_show_route(cp, resolved->config, resolved->record, resolved->binding, &route, err);
+    code = cp_show_route(cp, resolved->config, resolved->record, resolved->binding,
+                         resolved->loss, &route, err);
     if (!code)
         *ret = &route->base;
     return code;
@@ -113,6 +114,27 @@ CP_HANDLER(renew_use)
     }
     berth_message_free(resp);
     return code;
+}
+
+/* ----------------------------------------------------------------- LossTold */
+
+CP_HANDLER(loss_told)
+{
+    struct cp *cp = service;
+    const LossToldRequest *req = (const LossToldRequest *)message;
+    enum berth_code code = cp_check_ref("session", req->session, true, err);
+
+    (void)call;
+    if (!code && req->number == 0)
+        code = berth_fail_field(err, "number", "must be that of the loss");
+    if (!code)
+        code = cp_enter(cp, err);
+    if (!code)
+        code = cp_loss_told(cp, req->session, req->number, err);
+    if (code)
+        return code;
+    *ret_resp = berth_message_new(&berth__control__v1__loss_told_response__descriptor);
+    return *ret_resp ? BERTH_OK : berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
 }
 
 /* -------------------------------------------------------------- ListTargets */
@@ -268,6 +290,9 @@ const struct berth_method cp_internal_methods[] = {
      .flags = BERTH_METHOD_PEER_ONLY},
     {"/berth.control.v1.InternalService/RenewUse",
      &berth__control__v1__renew_use_request__descriptor, .unary = renew_use,
+     .flags = BERTH_METHOD_PEER_ONLY | BERTH_METHOD_PRIORITY},
+    {"/berth.control.v1.InternalService/LossTold",
+     &berth__control__v1__loss_told_request__descriptor, .unary = loss_told,
      .flags = BERTH_METHOD_PEER_ONLY | BERTH_METHOD_PRIORITY},
     {"/berth.control.v1.InternalService/ListTargets",
      &berth__control__v1__list_targets_request__descriptor, .unary = list_targets,

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "common/records/keys.h"
+#include "common/records/message_json.h"
 #include "services/controlplane/policy.h"
 
 typedef Berth__Common__V1__SessionSpec SessionSpec;
@@ -11,6 +12,34 @@ bool cp_spec_asks(const SessionSpec *spec)
 {
     return spec && (spec->image || spec->n_labels || spec->n_env || spec->network ||
                     spec->timeouts || spec->resources || spec->n_volumes);
+}
+
+bool cp_spec_differs(const SessionSpec *asked, const SessionSpec *has)
+{
+    BERTH_AUTO(free) uint8_t *one = NULL, *other = NULL;
+    BERTH_AUTO(json_decref) json_t *one_json = NULL, *other_json = NULL;
+    SessionSpec pinned;
+    size_t size;
+
+    if (!cp_spec_asks(asked) || !has)
+        return false;
+    pinned = *asked;
+    pinned.config_id = has->config_id;
+    size = berth__common__v1__session_spec__get_packed_size(has);
+    if (berth__common__v1__session_spec__get_packed_size(&pinned) == size) {
+        one = malloc(size + 1);
+        other = malloc(size + 1);
+        if (one && other) {
+            berth__common__v1__session_spec__pack(has, one);
+            berth__common__v1__session_spec__pack(&pinned, other);
+            if (memcmp(one, other, size) == 0)
+                return false;
+        }
+    }
+    /* Maps may stand in another order. */
+    one_json = berth_message_to_json(&has->base);
+    other_json = berth_message_to_json(&pinned.base);
+    return one_json && other_json && !json_equal(one_json, other_json);
 }
 
 /* A config's list of volumes is what its sessions may mount. */

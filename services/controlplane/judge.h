@@ -8,6 +8,11 @@
 /* Does the spec ask for anything but a config? */
 bool cp_spec_asks(const Berth__Common__V1__SessionSpec *spec);
 
+/* Is what was asked for (NULL: nothing) another spec than the one the session has? Its config
+ * is not looked at: one that differs is refused. */
+bool cp_spec_differs(const Berth__Common__V1__SessionSpec *asked,
+                     const Berth__Common__V1__SessionSpec *has);
+
 /* spec->config_id empty: the tenant's default. A config that is not there is not judged:
  * binding says so, or that the session is pinned elsewhere. Errors: NETWORK_POLICY_INVALID,
  * CAPABILITY_MISSING, VOLUME_NOT_FOUND, FIELD_INVALID, SNAPSHOT_NOT_FOUND,

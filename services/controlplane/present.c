@@ -7,10 +7,12 @@
 #include "services/controlplane/policy.h"
 
 typedef Berth__Binding__V1__Binding Binding;
+typedef Berth__Binding__V1__Loss Loss;
 typedef Berth__Binding__V1__SessionRecord SessionRecord;
 typedef Berth__Common__V1__DataPlaneEndpoint DataPlaneEndpoint;
 typedef Berth__Common__V1__Sandbox Sandbox;
 typedef Berth__Control__V1__ResolveRouteResponse ResolveRouteResponse;
+typedef Berth__Control__V1__SandboxLoss SandboxLoss;
 typedef Berth__Control__V1__Session Session;
 
 /* A copy where there is something to copy; false: no memory. */
@@ -74,6 +76,40 @@ static Sandbox *show_sandbox(const struct cp_config *config, const SessionRecord
     return berth_message_free(out);
 }
 
+bool cp_add_lost(size_t *n, char ***list, const Loss *loss)
+{
+    return (!loss->memory ||
+            berth_add_string(n, list, "memory: the processes that were running")) &&
+           (!loss->workspace ||
+            berth_add_string(n, list, "workspace: the files under /workspace")) &&
+           (!loss->packages ||
+            berth_add_string(n, list, "packages: what was installed outside /workspace"));
+}
+
+SandboxLoss *cp_show_loss(const Loss *loss)
+{
+    static const Berth__Control__V1__ResolveOutcome outcomes[] = {
+        [BERTH__BINDING__V1__LOSS_CAUSE__LOSS_CAUSE_MEMORY] =
+            BERTH__CONTROL__V1__RESOLVE_OUTCOME__RESOLVE_OUTCOME_RESUMED,
+        [BERTH__BINDING__V1__LOSS_CAUSE__LOSS_CAUSE_REBUILT] =
+            BERTH__CONTROL__V1__RESOLVE_OUTCOME__RESOLVE_OUTCOME_REBUILT,
+    };
+    SandboxLoss *out = berth_message_new(&berth__control__v1__sandbox_loss__descriptor);
+
+    if (!out)
+        return NULL;
+    out->number = loss->number;
+    out->outcome = BERTH__CONTROL__V1__RESOLVE_OUTCOME__RESOLVE_OUTCOME_REPLACED;
+    if ((size_t)loss->cause < BERTH_COUNT(outcomes) && outcomes[loss->cause])
+        out->outcome = outcomes[loss->cause];
+    if (cp_add_lost(&out->n_lost, &out->lost, loss) &&
+        berth_set_string(&out->sandbox_id, loss->sandbox_id) &&
+        copy_into(&out->lost_time, loss->lost_time) &&
+        copy_into(&out->told_time, loss->told_time))
+        return out;
+    return berth_message_free(out);
+}
+
 Session *cp_show_session(const struct cp_config *config, const SessionRecord *record,
                          const Binding *binding, const struct cp_session_facts *facts)
 {
@@ -89,6 +125,7 @@ Session *cp_show_session(const struct cp_config *config, const SessionRecord *re
         copy_into(&out->create_time, record->create_time) &&
         berth_set_string(&out->alias, record->alias) &&
         berth_set_string(&out->created_by, record->created_by) &&
+        (!facts->loss || (out->last_loss = cp_show_loss(facts->loss))) &&
         (!binding || (out->sandbox = show_sandbox(config, record, binding))))
         return out;
     return berth_message_free(out);
@@ -202,7 +239,8 @@ static bool show_limits(const struct cp_config *config, ResolveRouteResponse *ou
 
 enum berth_code cp_show_route(struct cp *cp, const struct cp_config *config,
                               const SessionRecord *record, const Binding *binding,
-                              ResolveRouteResponse **ret, struct berth_error *err)
+                              const Loss *loss, ResolveRouteResponse **ret,
+                              struct berth_error *err)
 {
     ResolveRouteResponse *out =
         berth_message_new(&berth__control__v1__resolve_route_response__descriptor);
@@ -220,7 +258,7 @@ enum berth_code cp_show_route(struct cp *cp, const struct cp_config *config,
     out->maintenance = cp_is_maintenance(record->ref->session_id);
     if (!copy_into(&out->endpoint->target, config->target) ||
         !copy_into(&out->capabilities, config->info->capabilities) ||
-        !show_limits(config, out)) {
+        (loss && !(out->loss = cp_show_loss(loss))) || !show_limits(config, out)) {
         berth_message_free(out);
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     }

@@ -9,7 +9,13 @@
 struct cp_session_facts {
     bool stale;
     bool turn_running;
+    const Berth__Binding__V1__Loss *loss; /* the last one, where it is to be shown; or NULL */
 };
+
+/* Owned. NULL: no memory. */
+Berth__Control__V1__SandboxLoss *cp_show_loss(const Berth__Binding__V1__Loss *loss);
+/* What was lost, in words, behind what is in the list. False: no memory. */
+bool cp_add_lost(size_t *n, char ***list, const Berth__Binding__V1__Loss *loss);
 
 /* config NULL: the sandbox is shown without its policies. binding NULL: nothing is bound.
  * Owned. NULL: no memory. No endpoint, no token. */
@@ -38,9 +44,10 @@ BERTH_MUST_CHECK enum berth_code cp_open_endpoint(struct cp *cp,
                                                   Berth__Common__V1__DataPlaneEndpoint **ret,
                                                   struct berth_error *err);
 
-/* The route to the bound sandbox. *ret is owned. */
+/* The route to the bound sandbox. loss: what is to be told, or NULL. *ret is owned. */
 BERTH_MUST_CHECK enum berth_code cp_show_route(struct cp *cp, const struct cp_config *config,
                                                const Berth__Binding__V1__SessionRecord *record,
                                                const Berth__Binding__V1__Binding *binding,
+                                               const Berth__Binding__V1__Loss *loss,
                                                Berth__Control__V1__ResolveRouteResponse **ret,
                                                struct berth_error *err);

@@ -7,6 +7,7 @@
 #include "common/messages/messages.h"
 #include "common/time/time.h"
 #include "services/controlplane/backend.h"
+#include "services/controlplane/binding.h"
 
 typedef Berth__Binding__V1__AcquireRequest AcquireRequest;
 typedef Berth__Binding__V1__AcquireResponse AcquireResponse;
@@ -34,8 +35,6 @@ struct resolve {
     AcquireResponse *grant;
     struct cp_config *config;
     struct cp_lock *lock;
-    unsigned lost; /* over all rounds */
-    bool replaced; /* a sandbox was found gone in an earlier round */
 };
 
 static void acquire(struct resolve *r);
@@ -56,12 +55,28 @@ static void answer_error(struct resolve *r, const struct berth_error *err)
     resolve_free(r);
 }
 
+/* The loss is told with this answer: said before it goes out, so that the next call does not
+ * tell it again. Not where nobody waits any more; and where it cannot be said it is told again.
+ */
+static void note_told(struct resolve *r, const struct cp_resolved *resolved)
+{
+    struct berth_error err = {0};
+
+    if (!r->request.tells || !resolved->loss || berth_call_cancelled(r->call))
+        return;
+    if (cp_loss_told(r->cp, r->request.session, resolved->loss->number, &err))
+        berth_warn("what a session lost is told, and will be told again", "session",
+                   r->request.session->session_id, "error", err.text);
+}
+
 static void answer(struct resolve *r, const struct cp_resolved *resolved)
 {
     ProtobufCMessage *resp = NULL;
     struct berth_error err = {0};
     enum berth_code code = r->request.answer(r->cp, resolved, &resp, &err);
 
+    if (!code)
+        note_told(r, resolved);
     berth_call_answer(r->call, code, resp, &err);
     resolve_free(r);
 }
@@ -71,13 +86,30 @@ enum berth_code cp_no_sandbox(struct berth_error *err)
     return berth_fail(err, BERTH_REASON_SANDBOX_NOT_FOUND, "the session has no sandbox");
 }
 
+/* What was lost and never told outweighs what this call did. */
+static enum cp_outcome outcome_of(enum cp_outcome outcome, const Berth__Binding__V1__Loss *loss)
+{
+    if (!loss || outcome > CP_REPLACED) /* no sandbox is answered */
+        return outcome;
+    switch (loss->cause) {
+    case BERTH__BINDING__V1__LOSS_CAUSE__LOSS_CAUSE_MEMORY:
+        return outcome == CP_USED ? CP_RESUMED : outcome;
+    case BERTH__BINDING__V1__LOSS_CAUSE__LOSS_CAUSE_REBUILT:
+        return CP_REBUILT;
+    default:
+        return CP_REPLACED;
+    }
+}
+
 static void answer_used(struct resolve *r)
 {
     const struct cp_resolved resolved = {
         .record = r->grant->session,
         .binding = r->grant->binding,
         .config = r->config,
-        .outcome = CP_USED,
+        .spec = r->request.spec,
+        .outcome = outcome_of(CP_USED, r->grant->loss),
+        .loss = r->grant->loss,
         .stale = r->grant->stale,
         .turn_running = r->grant->turn_running,
     };
@@ -275,11 +307,6 @@ static bool again(const struct resolve *r, const struct berth_error *err)
            cp_lock_left_ms(r->lock) == 0;
 }
 
-static enum cp_outcome outcome_of(const struct resolve *r, const struct cp_holder *h)
-{
-    return h->outcome == CP_CREATED && r->replaced ? CP_REPLACED : h->outcome;
-}
-
 static void run_holder(void *arg)
 {
     struct resolve *r = arg;
@@ -297,8 +324,6 @@ static void run_holder(void *arg)
     enum berth_code code = cp_holder_run(&holder, &err);
     struct cp_resolved resolved;
 
-    r->lost |= holder.lost;
-    r->replaced = r->replaced || holder.was_gone;
     if (code) {
         cp_holder_deinit(&holder);
         if (again(r, &err))
@@ -311,13 +336,12 @@ static void run_holder(void *arg)
         .record = r->grant->session,
         .binding = holder.bound,
         .config = r->config,
-        .outcome = outcome_of(r, &holder),
-        .lost = r->lost,
+        .spec = r->request.spec,
+        .outcome = outcome_of(holder.outcome, holder.loss),
+        .loss = holder.loss,
         .stale = r->grant->stale && holder.outcome == CP_USED,
         .turn_running = r->grant->turn_running,
     };
-    if (resolved.outcome == CP_REPLACED)
-        resolved.lost |= CP_LOST_MEMORY | CP_LOST_WORKSPACE | CP_LOST_PACKAGES;
     answer(r, &resolved);
     cp_holder_deinit(&holder);
 }

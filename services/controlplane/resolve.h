@@ -22,6 +22,7 @@ struct cp_resolve_request {
     const char *failed_sandbox_id;              /* "": none */
     const Berth__Common__V1__SessionSpec *spec; /* of a new session; or NULL */
     bool must_be_new, must_exist, recreate;
+    bool tells; /* the answer has a place for what was lost, and its caller is a client */
     cp_answer_fn answer;
 };
 
@@ -30,8 +31,9 @@ struct cp_resolved {
     const Berth__Binding__V1__SessionRecord *record;
     const Berth__Binding__V1__Binding *binding; /* NULL: nothing is bound */
     const struct cp_config *config;
+    const Berth__Common__V1__SessionSpec *spec; /* as asked for; or NULL */
     enum cp_outcome outcome;
-    unsigned lost; /* enum cp_lost */
+    const Berth__Binding__V1__Loss *loss; /* not told yet; or NULL */
     bool stale, turn_running;
 };
 

@@ -143,8 +143,8 @@ static enum berth_code respond(struct cp *cp, struct berth_call *call,
                                const GetBindingResponse *got, const struct cp_config *config,
                                bool fresh, ProtobufCMessage **ret_resp, struct berth_error *err)
 {
-    const struct cp_session_facts facts = {.stale = got->stale,
-                                           .turn_running = got->turn_running};
+    const struct cp_session_facts facts = {
+        .stale = got->stale, .turn_running = got->turn_running, .loss = got->loss};
     GetSessionResponse *out =
         berth_message_new(&berth__control__v1__get_session_response__descriptor);
     enum berth_code code = BERTH_OK;

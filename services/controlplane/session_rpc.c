@@ -34,18 +34,11 @@ static Session *show(const struct cp_resolved *resolved)
     return cp_show_session(resolved->config, resolved->record, resolved->binding, &facts);
 }
 
-static bool add_lost(ResolveSessionResponse *out, unsigned lost)
+static bool add_lost(ResolveSessionResponse *out, const struct cp_resolved *resolved)
 {
-    static const char *const words[] = {
-        "memory: the processes that were running",
-        "workspace: the files under /workspace",
-        "packages: what was installed outside /workspace",
-    };
-
-    for (size_t i = 0; i < BERTH_COUNT(words); i++)
-        if (lost & 1U << i && !berth_add_string(&out->n_lost, &out->lost, words[i]))
-            return false;
-    return true;
+    return !resolved->loss ||
+           (cp_add_lost(&out->n_lost, &out->lost, resolved->loss) &&
+            (out->session->last_loss = cp_show_loss(resolved->loss)) != NULL);
 }
 
 static enum berth_code answer_resolve(struct cp *cp, const struct cp_resolved *resolved,
@@ -65,11 +58,12 @@ static enum berth_code answer_resolve(struct cp *cp, const struct cp_resolved *r
     if (resolved->outcome == CP_NOTHING_BOUND)
         return cp_no_sandbox(err);
     out = berth_message_new(&berth__control__v1__resolve_session_response__descriptor);
-    if (!out || !(out->session = show(resolved)) || !add_lost(out, resolved->lost)) {
+    if (!out || !(out->session = show(resolved)) || !add_lost(out, resolved)) {
         berth_message_free(out);
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     }
     out->outcome = outcomes[resolved->outcome];
+    out->spec_ignored = cp_spec_differs(resolved->spec, resolved->record->spec);
     *ret = &out->base;
     return BERTH_OK;
 }
@@ -124,7 +118,8 @@ static enum berth_code answer_delete(struct cp *cp, const struct cp_resolved *re
 
 /* ----------------------------------------------------------- ResolveSession */
 
-/* What a new session may not ask for does not matter to one that is there. */
+/* What a new session may not ask for does not matter to one that is there; one that never had a
+ * sandbox would take it. */
 static enum berth_code judge(struct cp *cp, const ResolveSessionRequest *req,
                              struct berth_error *err)
 {
@@ -135,7 +130,8 @@ static enum berth_code judge(struct cp *cp, const ResolveSessionRequest *req,
     if (!code)
         return BERTH_OK;
     if (!cp_binding_get(cp, req->session, &got, &ignored) &&
-        got->session->state == BERTH__COMMON__V1__SESSION_STATE__SESSION_STATE_ACTIVE)
+        got->session->state == BERTH__COMMON__V1__SESSION_STATE__SESSION_STATE_ACTIVE &&
+        !got->session->never_bound)
         code = BERTH_OK;
     berth_message_free(got);
     if (code && err)
@@ -172,6 +168,7 @@ HANDLER(resolve_session)
         .failed_sandbox_id = "",
         .must_be_new = req->must_be_new,
         .recreate = req->recreate,
+        .tells = true,
         .answer = answer_resolve,
     };
     enum berth_code code = cp_check_ref("session", req->session, berth_call_is_peer(call), err);

@@ -43,8 +43,11 @@ struct fake_script fake_begin(struct fake_adapter *fake, enum fake_method method
         now = *next;
         next->times--;
     }
-    if (now.act == FAKE_HOLD)
+    if (now.act == FAKE_HOLD) {
         hold(fake);
+        if (now.reason)
+            now.act = FAKE_REFUSE;
+    }
     return now;
 }
 

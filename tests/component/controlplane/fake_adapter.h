@@ -38,7 +38,7 @@ enum fake_act {
     FAKE_REFUSE,     /* answers reason, does nothing */
     FAKE_LOSE,       /* does it, and answers OUTCOME_UNKNOWN */
     FAKE_LATE,       /* answers OUTCOME_UNKNOWN; does it at fake_land() */
-    FAKE_HOLD,       /* waits for fake_release(), then does it */
+    FAKE_HOLD,       /* waits for fake_release(), then does it; with a reason refuses it */
     FAKE_HOLD_AFTER, /* does it, then waits for fake_release() before it answers */
 };
 

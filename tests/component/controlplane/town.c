@@ -532,6 +532,7 @@ void town_open(struct town *town, const struct town_options *options)
     town->fake = fake_new(socket);
     town->fake->keyed = !options->not_keyed;
 
+    town->binding.metrics_port = options->metrics ? free_port() : 0;
     describe(&town->binding, town, "binding", "b");
     if (options->lock_lease)
         add(&town->binding, "--lock_lease=%s", options->lock_lease);
