@@ -60,7 +60,7 @@ struct dp_backend {
 
 struct dp_counters {
     atomic_uint_fast64_t streams, streams_total, bytes_in, bytes_out, resolves,
-        resolve_failures, retries, uses, use_failures, refused, stalled;
+        resolve_failures, retries, uses, use_failures, refused, stalled, losses_told;
 };
 
 struct dataplane {
@@ -109,11 +109,13 @@ enum dp_method_flags {
     DP_READ_ONLY = 2,     /* a repeat does no harm: a broken connection is UNAVAILABLE */
     DP_NO_STALL = 4,      /* silence is normal for any length of time */
     DP_MANY_ANSWERS = 8,  /* the adapter's messages are a stream */
+    DP_TELLS_LOSS = 16,   /* the (first) answer has a place for what the session lost */
 };
 
 struct dp_method {
     const char *path;
     const ProtobufCMessageDescriptor *request;
+    const ProtobufCMessageDescriptor *response; /* one message of it */
     Berth__Control__V1__ResolveMode mode;
     unsigned flags;
 };
@@ -166,6 +168,7 @@ struct dp_route {
         int64_t timeout_ms, timeout_max_ms; /* 0 = none, no maximum */
         bool root;
     } policy;
+    Berth__Control__V1__SandboxLoss *loss; /* owned; not told yet, or NULL */
 };
 void dp_route_deinit(struct dp_route *route);
 

@@ -4,6 +4,7 @@
 
 #include "common/auth/auth.h"
 #include "common/fields/fields.h"
+#include "common/messages/messages.h"
 
 /* Complete the command and pack it, once: a repeat sends the very same bytes. */
 static enum berth_code judge_first(struct dp_stream *s, const struct dp_policy *policy,
@@ -72,6 +73,8 @@ static void resolved(void *arg, enum berth_code code, ProtobufCMessage *resp,
     if (code == BERTH_OK)
         code = judge_first(s, &route.policy, &err);
     dp_stream_drop_first(s);
+    berth_message_free(s->loss);
+    s->loss = BERTH_STEAL(route.loss);
     if (code == BERTH_OK)
         code = dp_stream_open_sandbox(s, &route, &err);
     dp_route_deinit(&route);

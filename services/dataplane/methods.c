@@ -9,8 +9,8 @@
 
 /* METHOD(name, path, request, mode, flags) */
 #define METHODS                                                                                \
-    METHOD(run, PROCESS "Run", run_request, ENSURE, 0)                                         \
-    METHOD(exec, PROCESS "Exec", exec_request, ENSURE, DP_MANY_ANSWERS)                        \
+    METHOD(run, PROCESS "Run", run_request, ENSURE, DP_TELLS_LOSS)                             \
+    METHOD(exec, PROCESS "Exec", exec_request, ENSURE, DP_MANY_ANSWERS | DP_TELLS_LOSS)        \
     METHOD(attach, PROCESS "Attach", attach_request, EXISTING,                                 \
            DP_READ_ONLY | DP_NO_STALL | DP_MANY_ANSWERS)                                       \
     METHOD(send_input, PROCESS "SendInput", send_input_request, EXISTING, 0)                   \
@@ -24,12 +24,14 @@
     METHOD(remove, FILES "Remove", remove_request, ENSURE, 0)                                  \
     METHOD(read_file, FILES "ReadFile", read_file_request, EXISTING,                           \
            DP_READ_ONLY | DP_MANY_ANSWERS)                                                     \
-    METHOD(write_file, FILES "WriteFile", write_file_request, ENSURE, DP_CLIENT_STREAM)
+    METHOD(write_file, FILES "WriteFile", write_file_request, ENSURE,                          \
+           DP_CLIENT_STREAM | DP_TELLS_LOSS)
 
 /* The runtime hands over the service, not the method: one small function each. */
 #define METHOD(name, path, type, mode, flags)                                                  \
     static const struct dp_method method_##name = {                                            \
-        path, &berth__data__v1__##type##__descriptor, mode, flags};                            \
+        path, &berth__data__v1__##type##__descriptor,                                          \
+        &berth__data__v1__##name##_response__descriptor, mode, flags};                         \
     static enum berth_code open_##name(void *service, struct berth_stream *stream,             \
                                        const struct berth_stream_ops **ret_ops,                \
                                        void **ret_ctx, struct berth_error *err)                \

@@ -17,6 +17,7 @@
 #include <stdio.h>
 
 #include "common/fields/fields.h"
+#include "common/messages/messages.h"
 #include "common/time/time.h"
 
 /* ------------------------------------------------------------ end of life */
@@ -65,7 +66,7 @@ static void stream_unlink(struct dp_stream *s)
 
 void dp_stream_free_if_over(struct dp_stream *s)
 {
-    if (s->caller || s->resolve || s->sandbox)
+    if (s->caller || s->resolve || s->telling || s->sandbox)
         return;
     stream_unlink(s);
     atomic_fetch_sub_explicit(&s->dp->counters.streams, 1, memory_order_relaxed);
@@ -74,6 +75,7 @@ void dp_stream_free_if_over(struct dp_stream *s)
     drop_kept(s);
     berth_buf_unref(s->held);
     status_free(s->end);
+    berth_message_free(s->loss);
     if (s->route_req)
         berth__control__v1__resolve_route_request__free_unpacked(s->route_req, NULL);
     free(s->sandbox_id);
@@ -88,6 +90,10 @@ static void let_go(struct dp_stream *s)
     if (s->resolve) {
         dp_unary_cancel(s->resolve);
         s->resolve = NULL;
+    }
+    if (s->telling) {
+        dp_unary_cancel(s->telling);
+        s->telling = NULL;
     }
     if (s->sandbox)
         berth_stream_cancel(s->sandbox);
@@ -224,6 +230,12 @@ static void sandbox_message(void *ctx, struct berth_stream *stream, struct berth
         /* The only one: it goes out with the status, in one piece. */
         berth_buf_unref(s->held);
         s->held = msg;
+    } else if (s->loss) { /* only the first one can tell it */
+        s->held = msg;
+        if (dp_stream_tell_loss(s))
+            return;
+        s->loss = berth_message_free(s->loss);
+        deliver(s, BERTH_STEAL(s->held));
     } else if (!berth_stream_can_write(s->caller)) {
         s->held = msg;
         return;
@@ -234,13 +246,8 @@ static void sandbox_message(void *ctx, struct berth_stream *stream, struct berth
     berth_stream_read(stream);
 }
 
-static void caller_written(void *ctx, struct berth_stream *stream)
+static void deliver_held(struct dp_stream *s)
 {
-    struct dp_stream *s = ctx;
-
-    (void)stream;
-    if (s->finished || !s->held)
-        return;
     deliver(s, BERTH_STEAL(s->held));
     if (s->sandbox) {
         ask(s);
@@ -248,6 +255,26 @@ static void caller_written(void *ctx, struct berth_stream *stream)
     } else if (s->end) {
         dp_stream_pass(s, s->end);
     }
+}
+
+static void caller_written(void *ctx, struct berth_stream *stream)
+{
+    struct dp_stream *s = ctx;
+
+    (void)stream;
+    if (!s->finished && s->held && !s->telling)
+        deliver_held(s);
+}
+
+void dp_stream_told(struct dp_stream *s)
+{
+    if (!s->finished && s->held) {
+        if (s->method->flags & DP_MANY_ANSWERS)
+            deliver_held(s);
+        else
+            answer(s, BERTH_STEAL(s->held));
+    }
+    dp_stream_free_if_over(s);
 }
 
 /* A copy, since the received one ends with the callback. NULL: no memory. */
@@ -306,7 +333,8 @@ static void sandbox_ended(struct dp_stream *s, const struct berth_status *status
         }
     }
     if (s->held && !(s->method->flags & DP_MANY_ANSWERS) && status->code == BERTH_OK) {
-        answer(s, BERTH_STEAL(s->held));
+        if (!dp_stream_tell_loss(s))
+            answer(s, BERTH_STEAL(s->held));
         return;
     }
     if (!s->held || !(s->method->flags & DP_MANY_ANSWERS)) {

@@ -2,6 +2,7 @@
 #include "services/dataplane/dataplane.h"
 
 #include "common/fields/fields.h"
+#include "common/messages/messages.h"
 
 static enum berth_code decode_policy(const Berth__Control__V1__ResolveRouteResponse *resp,
                                      struct dp_policy *ret, struct berth_error *err)
@@ -52,7 +53,9 @@ enum berth_code dp_route_decode(const struct dataplane *dp,
                           DP_ROUTE_MAX);
     route.packed = malloc(route.packed_size);
     route.sandbox_id = strdup(endpoint->sandbox_id);
-    if (!route.packed || !route.sandbox_id) {
+    if (resp->loss)
+        route.loss = berth_message_copy(resp->loss);
+    if (!route.packed || !route.sandbox_id || (resp->loss && !route.loss)) {
         dp_route_deinit(&route);
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     }
@@ -65,5 +68,6 @@ void dp_route_deinit(struct dp_route *route)
 {
     free(route->packed);
     free(route->sandbox_id);
+    berth_message_free(route->loss);
     *route = (struct dp_route){0};
 }

@@ -185,6 +185,8 @@ char *dataplane_metrics(struct dataplane *dp)
         {"uses_total", "counter", "Use tokens renewed or given back.", value_of(&c->uses)},
         {"use_failures_total", "counter", "RenewUse calls that failed.",
          value_of(&c->use_failures)},
+        {"losses_told_total", "counter", "Answers that told what a session lost.",
+         value_of(&c->losses_told)},
         {"stalled_total", "counter", "Calls an adapter left unanswered.",
          value_of(&c->stalled)},
     };

@@ -29,6 +29,9 @@ struct dp_stream {
     size_t kept_bytes;
     struct berth_buf *held; /* from the adapter, waits for the caller */
 
+    Berth__Control__V1__SandboxLoss *loss; /* of the route, until told; or NULL */
+    struct dp_unary *telling;              /* held waits for it */
+
     struct dp_use *use;
     int64_t opened_tick_ms; /* when the adapter's stream was opened; 0: not yet */
     int64_t asked_tick_ms;  /* since when the adapter owes us something; 0: it does not */
@@ -52,6 +55,12 @@ BERTH_MUST_CHECK enum berth_code
 dp_stream_take_first(struct dp_stream *s, struct berth_buf *msg, struct berth_error *err);
 /* first.c: ask for a route, then open the adapter's stream, or fail. */
 void dp_stream_resolve(struct dp_stream *s);
+
+/* loss.c: what the session lost is put into held (the first answer), where that has a place,
+ * and the control plane is told so: true, and dp_stream_told() follows. */
+bool dp_stream_tell_loss(struct dp_stream *s);
+/* pump.c: held may go out. */
+void dp_stream_told(struct dp_stream *s);
 
 /* pump.c: the message that was judged is not needed decoded any more. */
 void dp_stream_drop_first(struct dp_stream *s);

@@ -108,6 +108,16 @@ static enum berth_code resolve_route(void *service, struct berth_call *call,
     berth__common__v1__backend_target__init(endpoint->target);
     endpoint->target->backend = copy_of(step.backend ? step.backend : "local");
     endpoint->target->tenant_id = copy_of(req->session->tenant_id);
+    if (step.loss) {
+        resp->loss = calloc(1, sizeof *resp->loss);
+        berth__control__v1__sandbox_loss__init(resp->loss);
+        resp->loss->number = step.loss;
+        resp->loss->outcome = BERTH__CONTROL__V1__RESOLVE_OUTCOME__RESOLVE_OUTCOME_REPLACED;
+        resp->loss->sandbox_id = copy_of("sb-0");
+        resp->loss->lost = calloc(1, sizeof *resp->loss->lost);
+        resp->loss->lost[0] = copy_of("workspace");
+        resp->loss->n_lost = 1;
+    }
     resp->command_timeout = duration_of(step.timeout_ms);
     resp->command_timeout_max = duration_of(step.timeout_max_ms);
     resp->root_commands = step.root;
@@ -148,12 +158,41 @@ static enum berth_code renew_use(void *service, struct berth_call *call,
     return BERTH_OK;
 }
 
+static enum berth_code loss_told(void *service, struct berth_call *call,
+                                 const ProtobufCMessage *message, ProtobufCMessage **ret,
+                                 struct berth_error *err)
+{
+    struct rig *rig = service;
+    Berth__Control__V1__LossToldResponse *resp;
+    enum berth_reason reason;
+
+    pthread_mutex_lock(&rig->mutex);
+    rig->n_told++;
+    rig->told = ((const Berth__Control__V1__LossToldRequest *)message)->number;
+    reason = rig->told_reason;
+    while (rig->hold_told && !rig->release && !berth_call_cancelled(call)) {
+        pthread_mutex_unlock(&rig->mutex);
+        usleep(500);
+        pthread_mutex_lock(&rig->mutex);
+    }
+    pthread_mutex_unlock(&rig->mutex);
+    if (reason)
+        return berth_fail(err, reason, "as the test says");
+    resp = calloc(1, sizeof *resp);
+    berth__control__v1__loss_told_response__init(resp);
+    *ret = &resp->base;
+    return BERTH_OK;
+}
+
 static const struct berth_method control_methods[] = {
     {"/berth.control.v1.InternalService/ResolveRoute",
      &berth__control__v1__resolve_route_request__descriptor, resolve_route, NULL,
      BERTH_METHOD_PEER_ONLY},
     {"/berth.control.v1.InternalService/RenewUse",
      &berth__control__v1__renew_use_request__descriptor, renew_use, NULL,
+     BERTH_METHOD_PEER_ONLY},
+    {"/berth.control.v1.InternalService/LossTold",
+     &berth__control__v1__loss_told_request__descriptor, loss_told, NULL,
      BERTH_METHOD_PEER_ONLY},
 };
 
@@ -186,7 +225,9 @@ static void served_finish(struct served *served, struct berth_stream *stream)
 
 static void served_write(struct served *served, struct berth_stream *stream, size_t size)
 {
-    struct berth_buf *msg = some_bytes(size, served->left);
+    const ProtobufCMessage *message =
+        served->left == served->step.n ? served->step.message : NULL;
+    struct berth_buf *msg = message ? berth_buf_pack(message) : some_bytes(size, served->left);
 
     pthread_mutex_lock(&served->rig->mutex);
     served->rig->adapter_out += size;

@@ -42,12 +42,13 @@ enum act {
 
 struct step {
     enum act act;
-    unsigned n;               /* ACT_ANSWER */
-    size_t size;              /* of each */
-    enum berth_reason reason; /* 0: OK */
-    const char *sandbox_id;   /* in the error */
-    int bare_code;            /* a status without details instead; 0: no */
-    bool stay;                /* ACT_ANSWER: no status after the messages */
+    unsigned n;                      /* ACT_ANSWER */
+    size_t size;                     /* of each */
+    enum berth_reason reason;        /* 0: OK */
+    const char *sandbox_id;          /* in the error */
+    int bare_code;                   /* a status without details instead; 0: no */
+    bool stay;                       /* ACT_ANSWER: no status after the messages */
+    const ProtobufCMessage *message; /* the first one, instead of bytes; or NULL */
 };
 
 /* What the control plane answers. */
@@ -58,6 +59,7 @@ struct resolve_step {
     int kind;                 /* 0: ADAPTER */
     int64_t timeout_ms, timeout_max_ms;
     bool root, maintenance, wait; /* wait: until rig->release */
+    uint64_t loss;                /* number of what was lost; 0: nothing */
 };
 
 struct adapter_call {
@@ -92,6 +94,10 @@ struct rig {
     char use_token[2][64], use_sandbox_id[64];
     unsigned n_tokens; /* different ones */
     enum berth_reason renew_reason;
+    unsigned n_told; /* LossTold */
+    uint64_t told;   /* the last number */
+    enum berth_reason told_reason;
+    bool hold_told; /* until rig->release */
 };
 
 /* options: 0 members get defaults fit for a test. */
