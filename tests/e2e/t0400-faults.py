@@ -196,11 +196,7 @@ def binding_killed__calls__unavailable_then_well_again(suite):
 def sandbox_killed__next_command__runs_in_a_new_one(suite):
     api = suite.api
     box = api.resolve("dies", config="local").session.sandbox.sandbox_id
-    for pid, words in leftovers.processes(suite.state).items():
-        if "berth-local-supervisor" in words and box in words:
-            with contextlib.suppress(ProcessLookupError):  # gone with the one before
-                os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not [1 for words in leftovers.processes(suite.state).values() if box in words], 10, "the supervisor ends")
+    suite.kill_sandbox(box)
     tap.equal(recovers(api.run, "dies", "echo new", text=True).stdout_text, "new\n")
     tap.check(api.resolve("dies", config="local").session.sandbox.sandbox_id != box, "the dead one is still handed out")
     wait_for(lambda: box not in sandboxes(suite), 10, "the dead one's folder goes")
