@@ -73,7 +73,7 @@ static enum berth_code read_one(struct cp *cp, const char *tenant, const char *t
     const struct berth_redis_get get = {.key = berth_key_tenant(key, tenant),
                                         .fields = fields,
                                         .n_fields = BERTH_COUNT(fields)};
-    struct berth_token_doc token;
+    struct berth_token_doc token = {0};
     struct berth_doc doc;
     int64_t now_ms;
     enum berth_code code = berth_redis_read(cp->redis, &get, 1, &now_ms, &doc, err);
