@@ -150,7 +150,7 @@ def from_snapshot(bench):
 
 def gigabyte(bench):
     """1 GiB by ReadFile and WriteFile against a bare relay in the data plane's place, and the adapter alone"""
-    size, rounds = GIB // bench.scale, 5
+    size, rounds = GIB // bench.scale, 3
     bench.client.resolve("giga", config="local")
     services = ("dataplane", "adapter-local")
     route = {"berth-route-bin": bench.route("giga").SerializeToString()}
