@@ -281,13 +281,35 @@ static enum berth_code try_add(struct cp *cp, const char *tenant,
     return berth_cas_run(cp->redis, cas, true, ret_applied, &now_ms, NULL, err);
 }
 
+/* Best effort: without its document it is nobody's. */
+static void unclaim(struct cp *cp, const char *token_id)
+{
+    char key[BERTH_KEY_MAX];
+    const char *const argv[] = {"DEL", berth_key_token(key, token_id)};
+    BERTH_AUTO(berth_reply_free) struct berth_reply *reply = NULL;
+
+    (void)run(cp, BERTH_COUNT(argv), argv, &reply, NULL);
+}
+
+/* Before an id is claimed: is there such a tenant? */
+static enum berth_code check_there(struct cp *cp, const char *tenant, struct berth_error *err)
+{
+    struct berth_token_doc *list = NULL;
+    char rev[17];
+    size_t n = 0;
+    enum berth_code code = read_all(cp, tenant, rev, &list, &n, err);
+
+    free(list);
+    return code;
+}
+
 enum berth_code cp_token_add(struct cp *cp, const char *tenant, bool e2b_shape,
                              struct berth_token_doc *doc, char text[BERTH_TOKEN_SIZE],
                              struct berth_error *err)
 {
     struct berth_token token;
     bool taken = true, applied = false;
-    enum berth_code code = BERTH_OK;
+    enum berth_code code = check_there(cp, tenant, err);
 
     for (int i = 0; i < CP_CAS_TRIES && !code && taken; i++) {
         berth_token_make(e2b_shape, text, &token);
@@ -301,10 +323,13 @@ enum berth_code cp_token_add(struct cp *cp, const char *tenant, bool e2b_shape,
         code = try_add(cp, tenant, doc, &applied, err);
     if (!code && !applied)
         code = berth_fail(err, BERTH_REASON_CONFLICT, NULL);
-    if (!code)
+    if (!code) {
         cp_cache_forget(cp->cache, tenant, NULL);
-    else
-        berth_wipe(text, BERTH_TOKEN_SIZE);
+        return BERTH_OK;
+    }
+    berth_wipe(text, BERTH_TOKEN_SIZE);
+    if (!taken)
+        unclaim(cp, doc->token_id);
     return code;
 }
 
@@ -336,9 +361,6 @@ static enum berth_code try_remove(struct cp *cp, const char *tenant, const char 
 enum berth_code cp_token_remove(struct cp *cp, const char *tenant, const char *token_id,
                                 struct berth_error *err)
 {
-    char key[BERTH_KEY_MAX];
-    const char *const argv[] = {"DEL", berth_key_token(key, token_id)};
-    BERTH_AUTO(berth_reply_free) struct berth_reply *reply = NULL;
     bool applied = false;
     enum berth_code code = BERTH_OK;
 
@@ -347,9 +369,9 @@ enum berth_code cp_token_remove(struct cp *cp, const char *tenant, const char *t
     if (!code && !applied)
         code = berth_fail(err, BERTH_REASON_CONFLICT, NULL);
     berth_auth_forget(cp->auth, token_id);
-    if (!code) /* without its document it is nobody's: a hint that stays does no harm */
-        (void)run(cp, BERTH_COUNT(argv), argv, &reply, NULL);
-    if (!code)
-        cp_cache_forget(cp->cache, tenant, NULL);
-    return code;
+    if (code)
+        return code;
+    unclaim(cp, token_id);
+    cp_cache_forget(cp->cache, tenant, NULL);
+    return BERTH_OK;
 }

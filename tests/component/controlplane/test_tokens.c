@@ -210,6 +210,34 @@ START_TEST(create_token__secret__kept_nowhere)
 }
 END_TEST
 
+static int64_t n_claims(void)
+{
+    struct berth_reply *reply = redis_run(town.store, "KEYS", "berth:token/*", NULL);
+    int64_t n = (int64_t)reply->n_items;
+
+    berth_reply_free(reply);
+    return n;
+}
+
+/* What could not be made leaves nothing behind; what was revoked, neither. */
+START_TEST(create_token__no_such_tenant__nothing_left)
+{
+    Berth__Control__V1__Scope scope = READ;
+    Token token = token_of("nobodys", &scope);
+    char admin[SECRET_SIZE], secret[SECRET_SIZE], id[ID_SIZE];
+
+    town_tenant_token(&town, "t1", ADMIN, admin);
+    ck_assert_int_eq(n_claims(), 1);
+    ck_assert_int_eq(town_token(&town, &token, secret, NULL), BERTH_REASON_TENANT_NOT_FOUND);
+    ck_assert_int_eq(n_claims(), 1);
+    token.tenant_id = (char *)"t1";
+    ck_assert_int_eq(town_token(&town, &token, secret, id), BERTH_REASON_NONE);
+    ck_assert_int_eq(n_claims(), 2);
+    ck_assert_int_eq(end_token(admin, "t1", id), BERTH_REASON_NONE);
+    ck_assert_int_eq(n_claims(), 1);
+}
+END_TEST
+
 /* Lists go by pages and show one's own tenant's tokens only. */
 START_TEST(list_tokens__pages__own_ones)
 {
@@ -692,6 +720,7 @@ int main(void)
     tcase_set_timeout(all, 120);
     tcase_add_test(all, every_method__no_token__refused);
     tcase_add_test(all, create_token__secret__kept_nowhere);
+    tcase_add_test(all, create_token__no_such_tenant__nothing_left);
     tcase_add_test(all, list_tokens__pages__own_ones);
     tcase_add_test(all, revoke_token__in_use_everywhere__gone_within_five_seconds);
     tcase_add_test(all, revoke_token__of_another_tenant__not_found);
