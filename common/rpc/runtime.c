@@ -15,6 +15,7 @@
 
 enum {
     MALLOC_ARENAS = 4,
+    CORE_LINES_PER_SECOND = 10,
     NOFILE_WANTED = 65536,  /* raised to this where the hard limit allows */
     PEER_FD_BASE_MAX = 8192 /* keeps the kernel's table of descriptors small */
 };
@@ -32,12 +33,46 @@ static struct {
     struct rpc_delay *delays; /* sorted; the client thread's own */
 } runtime = {.mutex = PTHREAD_MUTEX_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER};
 
+/* The core has an error to report of every handshake that fails, and anybody can make one fail:
+ * false when the second's share of lines is used up. */
+static bool may_log_core(unsigned *ret_missed)
+{
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static int64_t second;
+    static unsigned n_logged, n_missed;
+    int64_t now = berth_tick_ms() / 1000;
+    bool may;
+
+    pthread_mutex_lock(&mutex);
+    *ret_missed = 0;
+    if (now != second) {
+        *ret_missed = n_missed;
+        second = now;
+        n_logged = n_missed = 0;
+    }
+    may = n_logged < CORE_LINES_PER_SECOND;
+    if (may)
+        n_logged++;
+    else
+        n_missed++;
+    pthread_mutex_unlock(&mutex);
+    return may;
+}
+
 static void core_log(gpr_log_func_args *args)
 {
-    if (args->severity == GPR_LOG_SEVERITY_ERROR)
-        berth_warn("grpc core reports an error, going on", "text", args->message);
-    else
+    unsigned n_missed;
+
+    if (args->severity != GPR_LOG_SEVERITY_ERROR) {
         berth_debug("grpc core", "text", args->message);
+        return;
+    }
+    if (!may_log_core(&n_missed))
+        return;
+    if (n_missed)
+        berth_warn("too many errors of grpc core to log, left out", "lines",
+                   BERTH_I64(n_missed));
+    berth_warn("grpc core reports an error, going on", "text", args->message);
 }
 
 static void ignore_sigpipe(void)

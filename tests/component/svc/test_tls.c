@@ -257,6 +257,48 @@ START_TEST(serve__public_with_tls__certificate_not_needed)
 }
 END_TEST
 
+static unsigned count(const char *text, const char *word)
+{
+    unsigned n = 0;
+
+    for (; (text = strstr(text, word)); text += strlen(word))
+        n++;
+    return n;
+}
+
+/* Handshakes that fail are told of, but strangers cannot fill our disk with it. */
+START_TEST(serve__many_bad_handshakes__log_stays_short)
+{
+    enum { N_BAD = 500, LINES_PER_SECOND = 10 };
+    int64_t start_ms = berth_tick_ms();
+    char tcp[32], unix_socket[128];
+    struct berth_error err;
+    int64_t seconds;
+
+    start("tiny", tcp, unix_socket);
+    for (int i = 0; i < N_BAD; i++) {
+        struct sockaddr_in address = {
+            .sin_family = AF_INET,
+            .sin_port = htons((uint16_t)strtoul(strchr(tcp, ':') + 1, NULL, 10)),
+            .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        char byte;
+
+        ck_assert_int_eq(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+        ck_assert_int_eq(send(fd, "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL), 18);
+        while (recv(fd, &byte, 1, 0) > 0)
+            ;
+        close(fd);
+    }
+    ck_assert_msg(!get_sweep(tcp, "", &err), "%s", err.text);
+    seconds = (berth_tick_ms() - start_ms) / 1000 + 2;
+    end_well();
+    ck_assert_uint_gt(count(process.text, "grpc core reports an error"), 0);
+    ck_assert_uint_le(count(process.text, "grpc core reports an error"),
+                      (unsigned)seconds * LINES_PER_SECOND);
+}
+END_TEST
+
 /* At SIGHUP the files are looked at; broken ones are told of and not used. */
 START_TEST(hangup__changed_files__used_unless_broken)
 {
@@ -365,6 +407,7 @@ int main(int argc, char **argv)
     tcase_add_loop_test(tcase, check__settings_of_tls__judged, 0, (int)BERTH_COUNT(rows));
     tcase_add_test(tcase, serve__internal_with_mutual_tls__listed_peers_only);
     tcase_add_test(tcase, serve__public_with_tls__certificate_not_needed);
+    tcase_add_test(tcase, serve__many_bad_handshakes__log_stays_short);
     tcase_add_test(tcase, hangup__changed_files__used_unless_broken);
     tcase_add_loop_test(tcase, peer_channel__each_target__plaintext_on_this_machine_only, 0,
                         (int)BERTH_COUNT(channel_rows));
