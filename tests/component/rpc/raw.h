@@ -30,5 +30,6 @@ struct tls_by_hand {
     SSL_SESSION *session;         /* to resume; NULL: none */
     SSL_SESSION **ret_session;    /* what the server offered, owned; NULL: not wanted */
     bool *ret_resumed;            /* may be NULL */
+    bool silent; /* says nothing after the handshake, and waits to be cut off */
 };
 const char *tls_by_hand(uint16_t port, const struct tls_by_hand *how);

@@ -247,6 +247,20 @@ START_TEST(handshake__drop_by_drop__cut_off_in_time)
 }
 END_TEST
 
+/* Neither does a handshake with nothing behind it. */
+START_TEST(handshake__silence_after_it__cut_off_in_time)
+{
+    const struct tls_by_hand silent = {.silent = true};
+    int64_t start_ms;
+
+    start(0, HANDSHAKE_MS);
+    start_ms = berth_tick_ms();
+    ck_assert_str_eq(tls_by_hand(port_of(server.tls_address), &silent), "TLSv1.3");
+    ck_assert_int_lt(berth_tick_ms() - start_ms, HANG_UP_MS);
+    ck_assert(works_afresh(true));
+}
+END_TEST
+
 /* A server does not wait for handshakes when it is to stop. */
 START_TEST(handshake__under_way__stop_does_not_wait)
 {
@@ -313,6 +327,7 @@ int main(void)
     tcase_add_loop_test(tcase, handshake__never_finished__cut_off_in_time, 0,
                         (int)BERTH_COUNT(begins));
     tcase_add_test(tcase, handshake__drop_by_drop__cut_off_in_time);
+    tcase_add_test(tcase, handshake__silence_after_it__cut_off_in_time);
     tcase_add_test(tcase, handshake__under_way__stop_does_not_wait);
     tcase_add_loop_test(tcase, handshake__noise__cut_off, 0, (int)BERTH_COUNT(noises));
     suite_add_tcase(suite, tcase);
