@@ -16,6 +16,9 @@ enum {
     /* For peers on other machines that vanish without a word. Our servers allow 10 s. */
     KEEPALIVE_MS = 20000,
     KEEPALIVE_TIMEOUT_MS = 10000,
+    /* Longer than a call can wait for a connection: it is given CONNECT_TIMEOUT_MS and fails
+     * with it, and so does a name that cannot be resolved in time. */
+    RETIRED_MS = 60000,
 };
 
 static grpc_arg int_arg(const char *key, int value)
@@ -136,6 +139,13 @@ struct berth_channel *berth_channel_free(struct berth_channel *channel)
         return NULL;
     if (channel->core)
         grpc_channel_destroy(channel->core);
+    while (channel->retired) {
+        struct rpc_retired *old = channel->retired;
+
+        channel->retired = old->next;
+        grpc_channel_destroy(old->core);
+        free(old);
+    }
     berth_tls_free(channel->tls);
     pthread_mutex_destroy(&channel->mutex);
     free(channel->server_name);
@@ -144,22 +154,49 @@ struct berth_channel *berth_channel_free(struct berth_channel *channel)
     return NULL;
 }
 
+/* With the mutex held. Calls that wait for a connection end as "Channel Destroyed" with their
+ * channel, of which nobody could say whether anything was done: so it goes when there can be
+ * none left. Those that have a connection keep it. */
+static void drop_retired(struct berth_channel *channel, int64_t until_tick_ms)
+{
+    struct rpc_retired **slot = &channel->retired, *old, *next;
+
+    while (*slot && (*slot)->tick_ms > until_tick_ms)
+        slot = &(*slot)->next;
+    old = *slot;
+    *slot = NULL;
+    for (; old; old = next) {
+        next = old->next;
+        grpc_channel_destroy(old->core);
+        free(old);
+    }
+}
+
+/* With the mutex held. Where there is no memory the next call tries again. */
+static void renew_core(struct berth_channel *channel)
+{
+    struct rpc_retired *old = calloc(1, sizeof *old);
+
+    if (!old)
+        return;
+    *old = (struct rpc_retired){channel->retired, channel->core, berth_tick_ms()};
+    channel->retired = old;
+    channel->core = make_core(channel->target,
+                              rpc_tls_channel_credentials(channel->tls, &channel->generation),
+                              channel->server_name);
+}
+
 /* The core's channel, until unlock_core(). One with TLS is made anew when there are other
- * certificates; calls on the old one go on, and with the last of them its connection ends. */
+ * certificates. */
 static grpc_channel *lock_core(struct berth_channel *channel)
 {
-    grpc_channel *old;
-
     if (!channel->tls)
         return channel->core;
     pthread_mutex_lock(&channel->mutex);
-    if (channel->generation != rpc_tls_generation(channel->tls)) {
-        old = channel->core;
-        channel->core = make_core(
-            channel->target, rpc_tls_channel_credentials(channel->tls, &channel->generation),
-            channel->server_name);
-        grpc_channel_destroy(old);
-    }
+    if (channel->generation != rpc_tls_generation(channel->tls))
+        renew_core(channel);
+    if (channel->retired)
+        drop_retired(channel, berth_tick_ms() - RETIRED_MS);
     return channel->core;
 }
 

@@ -11,6 +11,12 @@
 
 enum { RPC_CALL_METADATA_MAX = 16 };
 
+struct rpc_retired {
+    struct rpc_retired *next;
+    grpc_channel *core;
+    int64_t tick_ms;
+};
+
 struct berth_channel {
     atomic_uint refs;
     char *target; /* as the core has it */
@@ -20,9 +26,10 @@ struct berth_channel {
 
     struct berth_tls *tls; /* NULL: plaintext, and then core never changes */
     char *server_name;     /* NULL: the host of target */
-    pthread_mutex_t mutex; /* with TLS, both below */
+    pthread_mutex_t mutex; /* with TLS, all below */
     grpc_channel *core;
-    uint64_t generation; /* of the certificates that core has */
+    uint64_t generation;         /* of the certificates that core has */
+    struct rpc_retired *retired; /* cores of the time before, the latest first */
 };
 
 struct berth_channel *rpc_channel_ref(struct berth_channel *channel);
