@@ -228,7 +228,7 @@ static enum berth_code check_addresses(const struct berth_service *service,
     if (!code && *settings->listen)
         code = svc_check_listen("listen", settings->listen, *settings->tls_cert, err);
     if (!code && *settings->listen && !svc_is_on_this_machine(settings->listen))
-        code = svc_check_beyond(service, settings, err);
+        code = svc_check_beyond(settings, err);
     if (!code && *settings->metrics_listen)
         code = svc_parse_loopback("metrics_listen", settings->metrics_listen, &ignored, err);
     return code;

@@ -9,8 +9,7 @@ BERTH_MUST_CHECK enum berth_code svc_check_tls(const struct berth_service *servi
                                                struct svc_settings *settings,
                                                struct berth_error *err);
 /* Whether a listen address beyond this machine may be served with these settings. */
-BERTH_MUST_CHECK enum berth_code svc_check_beyond(const struct berth_service *service,
-                                                  const struct svc_settings *settings,
+BERTH_MUST_CHECK enum berth_code svc_check_beyond(const struct svc_settings *settings,
                                                   struct berth_error *err);
 /* Reads the files; *ret is NULL where there is no TLS. Errors: FIELD_INVALID naming the file.
  */
