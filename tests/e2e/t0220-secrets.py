@@ -168,6 +168,23 @@ def credentials__every_call__never_come_out(suite):
     search("an answer", "\n".join(suite.answers))
 
 
+# Tokens, too: the first one, one that is made, and one that is none.
+def tokens__used_and_refused__never_come_out(suite):
+    SECRETS["admin token"] = suite.admin_token()
+    made = suite.client().tenants.CreateToken(C.CreateTokenRequest(token=C.Token(
+        tenant_id="default", scopes=[C.SCOPE_READ])))
+    SECRETS["made token"] = made.secret  # shown once, here
+    reader = suite.client(token=made.secret)
+    suite.tried(reader.configs.ListConfigs, C.ListConfigsRequest(tenant_id="default"))
+    tap.equal(suite.tried(reader.configs.CreateConfig, C.CreateConfigRequest(config=config("no"))).reason,
+              "SCOPE_MISSING")
+    for bad in (made.secret[:-1] + "_", "Bearer " + REFUSED, REFUSED * 100):
+        tap.equal(suite.tried(suite.client(token=bad).configs.ListConfigs, C.ListConfigsRequest(
+            tenant_id="default")).code, "UNAUTHENTICATED")
+    suite.tried(suite.client().tenants.ListTokens, C.ListTokensRequest(tenant_id="default"))
+    search("an answer", "\n".join(suite.answers))
+
+
 # Values that are refused are not repeated in the error, nor in the log.
 def credentials__refused__not_in_the_error(suite):
     api = suite.client()
