@@ -34,6 +34,7 @@ struct cp_keys {
     pthread_t thread;
     bool running;
     pthread_mutex_t reloading; /* one at a time */
+    int64_t retry_tick;        /* of a file that was refused; 0: none was. By the thread */
 
     pthread_mutex_t mutex; /* for all below */
     pthread_cond_t wake;
@@ -125,18 +126,21 @@ enum berth_code cp_keys_reload(struct cp_keys *keys, struct berth_error *err)
     return code;
 }
 
-/* A file that changed is read once; where only the store was away, again. */
+/* A file that changed is read once; one that was refused (another replica may still have sealed
+ * under the key that it leaves out), or met a store that was away, again. */
 static void look_at_file(struct cp_keys *keys)
 {
     struct signature now = look(keys);
     struct berth_error err = {0};
     enum berth_code code;
 
-    if (same(&now, &keys->seen))
+    if (same(&now, &keys->seen) &&
+        (keys->retry_tick == 0 || berth_tick_ms() < keys->retry_tick))
         return;
     code = cp_keys_reload(keys, &err);
     if (code != BERTH_UNAVAILABLE)
         keys->seen = now;
+    keys->retry_tick = code ? berth_tick_ms() + AGAIN_MS : 0;
     if (code)
         berth_log_error("the keys were not read again, going on with those of before", "reason",
                         berth_reason_name(err.reason), "error", err.text);
