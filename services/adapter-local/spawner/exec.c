@@ -489,7 +489,9 @@ enum berth_code exec_start(struct engine *engine, const struct wire_start *start
     }
     engine_add(engine, exec);
     engine->n_running++;
-    code = berth_loop_watch(engine->loop, exec->status_fd, EPOLLIN, on_status, exec,
+    /* For its end only, which is always told: what stands in it can wait until then, and the
+     * child is not slowed down by waking us. */
+    code = berth_loop_watch(engine->loop, exec->status_fd, 0, on_status, exec,
                             &exec->status_watch, err);
     if (code == BERTH_OK && exec->timeout_ms > 0) {
         exec->timeout = berth_loop_timer(engine->loop, exec->timeout_ms, on_timeout, exec);
