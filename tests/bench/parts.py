@@ -2,6 +2,7 @@
 import os
 import time
 
+import rival
 from balloon import Balloon
 from suite import base, duration, pb
 from table import median, p
@@ -304,4 +305,4 @@ def freeze(bench):
 
 
 ALL = {"resolve": warm_resolve, "true": run_true, "create": create, "snapshot": from_snapshot, "gigabyte": gigabyte,
-       "streams": idle_streams, "size": idle_size, "freeze": freeze}
+       "rival": rival.versus, "streams": idle_streams, "size": idle_size, "freeze": freeze}
