@@ -232,6 +232,9 @@ static const struct member row_members[] = {
     NUMBER(struct berth_snapshot_row, create_ms),
     NUMBER(struct berth_snapshot_row, supersede_ms),
     NUMBER(struct berth_snapshot_row, not_after_ms),
+    TEXT(struct berth_snapshot_row, owner),
+    NUMBER(struct berth_snapshot_row, beat_ms),
+    TEXT(struct berth_snapshot_row, source_sandbox),
 };
 static const char *const origins[] = {"skills", "user"};
 static const char *const row_states[] = {"building", "active", "superseded", "deleted",

@@ -62,6 +62,9 @@ struct berth_snapshot_row {
     uint64_t size_bytes;
     int64_t create_ms, supersede_ms;
     int64_t not_after_ms; /* of the backend call that builds it */
+    char owner[33];       /* building: the process that does it; "": one of an older version */
+    int64_t beat_ms;      /* building: its last sign of life, by Redis' clock */
+    char source_sandbox[129]; /* building: the sandbox that it is made of */
 };
 BERTH_MUST_CHECK enum berth_code berth_snapshot_row_parse(const char *json,
                                                           struct berth_snapshot_row *ret,

@@ -72,7 +72,7 @@ enum berth_code local_list_snapshots(struct adapter *local, int64_t deadline_ms,
 
 enum berth_code local_delete_snapshot(struct adapter *local, const char *id,
                                       const struct adapter_grant *grant, int64_t deadline_ms,
-                                      bool *ret_existed, struct berth_error *err)
+                                      struct adapter_removed *ret, struct berth_error *err)
 {
     BERTH_AUTO(json_decref) json_t *answer = NULL;
     json_t *request =
@@ -82,7 +82,10 @@ enum berth_code local_delete_snapshot(struct adapter *local, const char *id,
                                              deadline_ms, NULL, NULL, &answer, err);
 
     if (!code)
-        *ret_existed = json_is_true(json_object_get(answer, "existed"));
+        *ret = (struct adapter_removed){
+            .existed = json_is_true(json_object_get(answer, "existed")),
+            .in_use = json_is_true(json_object_get(answer, "in_use")),
+        };
     return code;
 }
 

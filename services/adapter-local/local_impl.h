@@ -28,7 +28,7 @@ enum berth_code local_list_snapshots(struct adapter *local, int64_t deadline_ms,
                                      bool *ret_complete, struct berth_error *err);
 enum berth_code local_delete_snapshot(struct adapter *local, const char *id,
                                       const struct adapter_grant *grant, int64_t deadline_ms,
-                                      bool *ret_existed, struct berth_error *err);
+                                      struct adapter_removed *ret, struct berth_error *err);
 enum berth_code local_list_templates(struct adapter *local, int64_t deadline_ms,
                                      struct adapter_template **ret, size_t *ret_n,
                                      struct berth_error *err);

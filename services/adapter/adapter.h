@@ -24,6 +24,7 @@ struct adapter_info {
         snapshot_host_bound;
     bool egress_switch, inbound_switch, cidr, domains, l7, live_update, dns_policy, dns_servers;
     bool volumes, templates_build, keyed_create, metadata_filter, rollback, resources, fenced;
+    bool disk_limit;
     struct adapter_resources max_resources;
     int64_t create_horizon_ms;
     char account_id[64];
@@ -44,6 +45,10 @@ struct adapter_create {
 };
 
 /* A change of one sandbox, as its caller stands to it. */
+struct adapter_removed {
+    bool existed;
+    bool in_use; /* what stands on it keeps its files */
+};
 struct adapter_grant {
     uint64_t fence;       /* lower than the highest seen: FENCE_STALE */
     int64_t not_after_ms; /* wall clock, 0 = none; past: OUTCOME is "nothing done", DEADLINE */
@@ -110,7 +115,7 @@ struct adapter_ops {
                                       bool *ret_complete, struct berth_error *err);
     enum berth_code (*delete_snapshot)(struct adapter *adapter, const char *id,
                                        const struct adapter_grant *grant, int64_t deadline_ms,
-                                       bool *ret_existed, struct berth_error *err);
+                                       struct adapter_removed *ret, struct berth_error *err);
 
     enum berth_code (*list_templates)(struct adapter *adapter, int64_t deadline_ms,
                                       struct adapter_template **ret, size_t *ret_n,

@@ -135,7 +135,7 @@ static enum berth_code delete_snapshot(void *service, struct berth_call *call,
     const DeleteSnapshotRequest *req = (const DeleteSnapshotRequest *)message;
     struct adapter_grant grant;
     DeleteSnapshotResponse *resp;
-    bool existed = false;
+    struct adapter_removed removed = {0};
     enum berth_code code = decode_target(req->target, s->ops->backend, err);
 
     if (!code)
@@ -146,14 +146,15 @@ static enum berth_code delete_snapshot(void *service, struct berth_call *call,
         code = decode_missing(err, "target", "snapshots");
     if (!code)
         code = s->ops->delete_snapshot(s->adapter, req->snapshot_id, &grant,
-                                       edge_deadline(call, EDGE_CALL_MS), &existed, err);
+                                       edge_deadline(call, EDGE_CALL_MS), &removed, err);
     if (code)
         return edge_failed(s, "", code, err);
 
     resp = calloc(1, sizeof *resp);
     if (resp) {
         berth__backend__v1__delete_snapshot_response__init(resp);
-        resp->existed = existed;
+        resp->existed = removed.existed;
+        resp->in_use = removed.in_use;
     }
     return edge_answer(resp ? &resp->base : NULL, ret_resp, err);
 }

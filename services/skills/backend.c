@@ -204,13 +204,14 @@ enum berth_code skills_find_by_name(struct skills *skills, BackendTarget *target
 }
 
 enum berth_code skills_delete_at(struct skills *skills, BackendTarget *target,
-                                 const char *snapshot_id, struct berth_error *err)
+                                 const char *snapshot_id, bool *ret_in_use,
+                                 struct berth_error *err)
 {
     Berth__Backend__V1__DeleteSnapshotRequest req =
         BERTH__BACKEND__V1__DELETE_SNAPSHOT_REQUEST__INIT;
     Google__Protobuf__Timestamp not_after = GOOGLE__PROTOBUF__TIMESTAMP__INIT;
     struct berth_error why;
-    void *resp = NULL;
+    Berth__Backend__V1__DeleteSnapshotResponse *resp = NULL;
     enum berth_code code;
 
     not_after.seconds = (berth_now_ms() + SK_CALL_TIMEOUT_MS) / 1000;
@@ -223,6 +224,8 @@ enum berth_code skills_delete_at(struct skills *skills, BackendTarget *target,
                                "/berth.backend.v1.SnapshotService/DeleteSnapshot", &req.base,
                                &berth__backend__v1__delete_snapshot_response__descriptor,
                                SK_CALL_TIMEOUT_MS, &resp, &why);
+    if (!code && ret_in_use)
+        *ret_in_use = resp->in_use;
     berth_message_free(resp);
     if (code && why.reason == BERTH_REASON_SNAPSHOT_NOT_FOUND)
         return BERTH_OK;

@@ -6,7 +6,6 @@
 #include "berth/control/v1/control.pb-c.h"
 #include "common/log/log.h"
 #include "common/messages/messages.h"
-#include "common/time/time.h"
 #include "services/skills/ledger.h"
 
 typedef Berth__Common__V1__BackendTarget BackendTarget;
@@ -14,7 +13,6 @@ typedef Berth__Control__V1__ListTargetsRequest ListTargetsRequest;
 typedef Berth__Control__V1__ListTargetsResponse ListTargetsResponse;
 
 enum {
-    SETTLE_MS = 60000, /* after not_after: nothing of the build can land any more */
     PAGE_SIZE = 100,
     PAGES_MAX = 10000,
 };
@@ -40,33 +38,75 @@ static bool is_stopping(struct skills_janitor *janitor)
 
 /* ---------------------------------------------------------------------- one row */
 
-/* Write the row if it still is as it was seen. */
-static enum berth_code write_if_same(struct skills *skills, const char *tenant,
-                                     const char *config_id,
-                                     const struct berth_snapshot_row *seen, const char *state,
-                                     struct berth_error *err)
+/* The row as it is to be: gone (state NULL), or in another state, with the snapshot that was
+ * found for it. */
+struct outcome {
+    const char *state;
+    const struct skills_found *found; /* NULL: none */
+};
+
+/* Is it still as it was seen: nobody went on with it? */
+static bool is_same(const struct berth_snapshot_row *now, const struct berth_snapshot_row *seen)
+{
+    return now && strcmp(now->state, seen->state) == 0 &&
+           strcmp(now->owner, seen->owner) == 0 && now->beat_ms == seen->beat_ms;
+}
+
+static enum berth_code settle(struct skills *skills, const struct ledger *seen_in,
+                              const struct berth_snapshot_row *seen,
+                              const struct outcome *outcome, struct berth_error *err)
 {
     struct berth_snapshot_row *row;
     struct ledger ledger = {0};
     bool applied;
-    enum berth_code code = ledger_read(skills->redis, tenant, config_id, &ledger, err);
+    enum berth_code code =
+        ledger_read(skills->redis, seen_in->tenant_id, seen_in->config_id, &ledger, err);
 
     if (code)
         return code;
     row = ledger_find(&ledger, seen->row_id);
-    if (row && strcmp(row->state, seen->state) == 0) {
-        if (state)
-            snprintf(row->state, sizeof row->state, "%s", state);
-        code = ledger_write(skills->redis, &ledger, row, state ? LEDGER_KEEP : LEDGER_REMOVE,
-                            &applied, err); /* not applied: the next round looks again */
+    if (is_same(row, seen)) {
+        enum ledger_change change = outcome->state ? LEDGER_KEEP : LEDGER_REMOVE;
+
+        if (outcome->state)
+            snprintf(row->state, sizeof row->state, "%s", outcome->state);
+        if (outcome->found) {
+            snprintf(row->snapshot_id, sizeof row->snapshot_id, "%s",
+                     outcome->found->snapshot_id);
+            row->size_bytes = outcome->found->size_bytes;
+            change = LEDGER_PUBLISH;
+        }
+        /* Not applied: the next round looks again. */
+        code = ledger_write(skills->redis, &ledger, row, change, &applied, err);
     }
     ledger_deinit(&ledger);
     return code;
 }
 
+/* Its process is gone. What it made is published; where nothing is to be seen, a repeat of the
+ * request may still carry on, until nothing can come any more. */
+static enum berth_code settle_orphan(struct skills *skills, BackendTarget *target,
+                                     const struct ledger *ledger,
+                                     const struct berth_snapshot_row *row,
+                                     struct berth_error *err)
+{
+    struct skills_found found;
+    enum berth_code code = skills_find_by_name(skills, target, row->planned_name, &found, err);
+
+    if (code)
+        return code;
+    if (found.snapshot_id[0] &&
+        found.state == BERTH__COMMON__V1__SNAPSHOT_STATE__SNAPSHOT_STATE_READY)
+        return settle(skills, ledger, row,
+                      &(struct outcome){.state = "active", .found = &found}, err);
+    if (ledger_is_settled(ledger, row))
+        return settle(skills, ledger, row, &(struct outcome){.state = "abandoned"}, err);
+    return BERTH_OK;
+}
+
 /* What the build may have left behind, by the name that the ledger planned for it. */
 static enum berth_code clean_abandoned(struct skills *skills, BackendTarget *target,
-                                       const char *config_id,
+                                       const struct ledger *ledger,
                                        const struct berth_snapshot_row *row,
                                        struct berth_error *err)
 {
@@ -74,37 +114,37 @@ static enum berth_code clean_abandoned(struct skills *skills, BackendTarget *tar
     enum berth_code code = skills_find_by_name(skills, target, row->planned_name, &found, err);
 
     if (!code && found.snapshot_id[0])
-        code = skills_delete_at(skills, target, found.snapshot_id, err);
+        code = skills_delete_at(skills, target, found.snapshot_id, NULL, err);
     /* Before its time is over it may still appear: the row stays until then. */
-    if (!code && berth_now_ms() > row->not_after_ms + SETTLE_MS)
-        code = write_if_same(skills, target->tenant_id, config_id, row, NULL, err);
+    if (!code && ledger_is_settled(ledger, row))
+        code = settle(skills, ledger, row, &(struct outcome){0}, err);
     return code;
 }
 
 static enum berth_code carry_on_delete(struct skills *skills, BackendTarget *target,
-                                       const char *config_id,
+                                       const struct ledger *ledger,
                                        const struct berth_snapshot_row *row,
                                        struct berth_error *err)
 {
-    enum berth_code code = skills_delete_at(skills, target, row->snapshot_id, err);
+    enum berth_code code = skills_delete_at(skills, target, row->snapshot_id, NULL, err);
 
-    return code ? code : write_if_same(skills, target->tenant_id, config_id, row, NULL, err);
+    return code ? code : settle(skills, ledger, row, &(struct outcome){0}, err);
 }
 
 static enum berth_code look_at(struct skills *skills, BackendTarget *target,
-                               const char *config_id, const struct berth_snapshot_row *row,
-                               struct berth_error *err)
+                               const struct ledger *ledger,
+                               const struct berth_snapshot_row *row, struct berth_error *err)
 {
     if (!skills_same_account(target, row->account))
         return BERTH_OK; /* nothing there can be judged under another account */
-    if (strcmp(row->state, "building") == 0 && berth_now_ms() > row->not_after_ms + SETTLE_MS)
-        return write_if_same(skills, target->tenant_id, config_id, row, "abandoned", err);
+    if (ledger_is_orphan(ledger, row, skills->build_lease_ms))
+        return settle_orphan(skills, target, ledger, row, err);
     if (strcmp(row->state, "abandoned") == 0)
-        return clean_abandoned(skills, target, config_id, row, err);
+        return clean_abandoned(skills, target, ledger, row, err);
     /* Whoever began it may still be at it, and may be refused and take it back. */
     if (strcmp(row->state, "deleted") == 0 && row->snapshot_id[0] &&
-        berth_now_ms() > row->not_after_ms)
-        return carry_on_delete(skills, target, config_id, row, err);
+        ledger->now_ms > row->not_after_ms)
+        return carry_on_delete(skills, target, ledger, row, err);
     return BERTH_OK;
 }
 
@@ -119,7 +159,7 @@ static void look_at_config(struct skills_janitor *janitor, BackendTarget *target
     if (ledger_read(skills->redis, target->tenant_id, target->config_id, &ledger, &err))
         return; /* the next round */
     for (size_t i = 0; i < ledger.n_rows && !is_stopping(janitor); i++)
-        if (look_at(skills, target, target->config_id, &ledger.rows[i], &err))
+        if (look_at(skills, target, &ledger, &ledger.rows[i], &err))
             berth_warn("a ledger row was not settled, trying again later", "tenant",
                        target->tenant_id, "config", target->config_id, "row",
                        ledger.rows[i].row_id, "error", err.text);

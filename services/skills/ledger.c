@@ -8,7 +8,12 @@
 #include "common/records/event.h"
 #include "common/records/keys.h"
 
-enum { ROW_PREFIX_LEN = 4, ROW_FIELD_SIZE = 64, PLACE_SIZE = 192 };
+enum {
+    ROW_PREFIX_LEN = 4,
+    ROW_FIELD_SIZE = 64,
+    PLACE_SIZE = 192,
+    SETTLE_MS = 60000, /* after not_after: nothing of a build can land any more */
+};
 
 void ledger_deinit(struct ledger *ledger)
 {
@@ -68,8 +73,7 @@ enum berth_code ledger_read(struct berth_redis *redis, const char *tenant,
     };
     struct ledger out = {0};
     struct berth_doc docs[2];
-    int64_t now_ms;
-    enum berth_code code = berth_redis_read(redis, gets, 2, &now_ms, docs, err);
+    enum berth_code code = berth_redis_read(redis, gets, 2, &out.now_ms, docs, err);
 
     if (code)
         return code;
@@ -100,6 +104,19 @@ struct berth_snapshot_row *ledger_find(struct ledger *ledger, const char *row_id
         if (strcmp(ledger->rows[i].row_id, row_id) == 0)
             return &ledger->rows[i];
     return NULL;
+}
+
+bool ledger_is_orphan(const struct ledger *ledger, const struct berth_snapshot_row *row,
+                      int64_t lease_ms)
+{
+    return strcmp(row->state, "building") == 0 &&
+           (row->owner[0] ? ledger->now_ms - row->beat_ms > lease_ms
+                          : ledger_is_settled(ledger, row));
+}
+
+bool ledger_is_settled(const struct ledger *ledger, const struct berth_snapshot_row *row)
+{
+    return ledger->now_ms > row->not_after_ms + SETTLE_MS;
 }
 
 enum berth_code ledger_locate(struct berth_redis *redis, const char *tenant,

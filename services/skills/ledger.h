@@ -20,6 +20,7 @@ struct ledger {
     struct berth_config_doc config; /* !exists: there is none */
     struct berth_snapshot_row *rows;
     size_t n_rows;
+    int64_t now_ms; /* Redis' clock at the read */
 };
 void ledger_deinit(struct ledger *ledger);
 
@@ -29,6 +30,12 @@ BERTH_MUST_CHECK enum berth_code ledger_read(struct berth_redis *redis, const ch
                                              struct berth_error *err);
 /* The row; borrowed; NULL: not there. */
 struct berth_snapshot_row *ledger_find(struct ledger *ledger, const char *row_id);
+
+/* Is the row `building` and whoever built it gone: no sign of life for lease_ms? */
+bool ledger_is_orphan(const struct ledger *ledger, const struct berth_snapshot_row *row,
+                      int64_t lease_ms);
+/* Nothing of the build can take effect any more, whatever became of the calls for it. */
+bool ledger_is_settled(const struct ledger *ledger, const struct berth_snapshot_row *row);
 
 /* What happens to one row. */
 enum ledger_change {

@@ -9,6 +9,7 @@
  */
 #include <stdio.h>
 
+#include "common/ids/ids.h"
 #include "common/log/log.h"
 #include "common/records/deployment.h"
 #include "services/skills/janitor.h"
@@ -19,7 +20,7 @@ struct settings {
     int64_t redis_connections, redis_timeout, redis_replicas;
     char *controlplane;
     char *adapter_local, *adapter_docker, *adapter_e2b, *adapter_cube;
-    int64_t snapshot_timeout, janitor_interval;
+    int64_t snapshot_timeout, build_lease, janitor_interval;
     int64_t backend_calls;
 };
 
@@ -41,6 +42,8 @@ static const struct berth_config_key keys[] = {
     KEY(adapter_e2b, STR, "", "of backend e2b"),
     KEY(adapter_cube, STR, "", "of backend cube"),
     KEY(snapshot_timeout, MS, "10m", "longest time a backend gets to make a snapshot"),
+    KEY(build_lease, MS, "15s",
+        "a build whose process gives no sign of life so long is taken over"),
     KEY(janitor_interval, MS, "60s", "how often unfinished builds and deletes are looked at"),
     KEY(backend_calls, INT, "24", "backend calls at once, at most, leaving 8 workers free"),
 };
@@ -154,10 +157,14 @@ static enum berth_code start(const void *config, const struct berth_runtime *run
                                 WORKERS_FREE);
     if (c->snapshot_timeout < 1000)
         return berth_fail_field(err, "snapshot_timeout", "must be at least 1 second");
+    if (c->build_lease < 300)
+        return berth_fail_field(err, "build_lease", "must be at least 300 ms");
     if (c->janitor_interval < 10)
         return berth_fail_field(err, "janitor_interval", "must be at least 10 ms");
     skills->runtime = runtime;
     skills->snapshot_timeout_ms = c->snapshot_timeout;
+    skills->build_lease_ms = c->build_lease;
+    berth_id_hex(skills->owner, (sizeof skills->owner - 1) / 2);
     skills->max_calls = (unsigned)c->backend_calls;
     code = open_redis(c, &skills->redis, err);
     if (!code)

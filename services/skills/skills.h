@@ -30,6 +30,8 @@ struct skills {
     } adapters[SK_BACKENDS_MAX];
     size_t n_adapters;
     int64_t snapshot_timeout_ms; /* of the backend's call that makes one */
+    int64_t build_lease_ms;      /* a build without a sign of life for so long is taken over */
+    char owner[33];              /* this process, in rows that it builds */
     unsigned max_calls;          /* backend calls at once */
     atomic_uint n_calls;
     atomic_bool store_checked;
@@ -77,10 +79,11 @@ BERTH_MUST_CHECK enum berth_code skills_find_by_name(struct skills *skills,
                                                      Berth__Common__V1__BackendTarget *target,
                                                      const char *name, struct skills_found *ret,
                                                      struct berth_error *err);
-/* Delete one at the backend; one that is not there is fine. */
+/* Delete one at the backend; one that is not there is fine. *ret_in_use (may be NULL): what
+ * stands on it keeps its files. */
 BERTH_MUST_CHECK enum berth_code skills_delete_at(struct skills *skills,
                                                   Berth__Common__V1__BackendTarget *target,
-                                                  const char *snapshot_id,
+                                                  const char *snapshot_id, bool *ret_in_use,
                                                   struct berth_error *err);
 
 extern const struct berth_method skills_snapshot_methods[];

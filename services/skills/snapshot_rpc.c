@@ -394,7 +394,8 @@ static enum berth_code set_state(struct skills *skills, const char *tenant,
 
 static enum berth_code delete_at_backend(struct skills *skills, const char *tenant,
                                          const char *config_id, const char *account,
-                                         const char *snapshot_id, struct berth_error *err)
+                                         const char *snapshot_id, bool *ret_in_use,
+                                         struct berth_error *err)
 {
     Berth__Common__V1__BackendTarget *target = NULL;
     enum berth_code code = skills_target(skills, tenant, config_id, &target, err);
@@ -403,7 +404,7 @@ static enum berth_code delete_at_backend(struct skills *skills, const char *tena
         code = berth_fail(err, BERTH_REASON_ACCOUNT_CHANGED,
                           "the snapshot lives in another account than the config has now");
     if (!code)
-        code = skills_delete_at(skills, target, snapshot_id, err);
+        code = skills_delete_at(skills, target, snapshot_id, ret_in_use, err);
     berth_message_free(target);
     return code;
 }
@@ -411,7 +412,8 @@ static enum berth_code delete_at_backend(struct skills *skills, const char *tena
 /* Condemned first, so that nothing boots from it any more; a refusal of the backend (a sandbox
  * stands on it) takes that back. Anything else leaves it condemned: a repeat goes on. */
 static enum berth_code delete_one(struct skills *skills, const char *tenant,
-                                  const char *snapshot_id, struct berth_error *err)
+                                  const char *snapshot_id, bool *ret_in_use,
+                                  struct berth_error *err)
 {
     char config_id[129], account[65];
     struct berth_error why = {0};
@@ -421,7 +423,7 @@ static enum berth_code delete_one(struct skills *skills, const char *tenant,
 
     if (code)
         return code;
-    code = delete_at_backend(skills, tenant, config_id, account, snapshot_id, err);
+    code = delete_at_backend(skills, tenant, config_id, account, snapshot_id, ret_in_use, err);
     if (code) {
         bool refused = skills_is_refusal(code) && code != BERTH_UNAVAILABLE;
 
@@ -455,6 +457,8 @@ HANDLER(delete_snapshot)
 {
     struct skills *skills = service;
     const DeleteSnapshotRequest *req = (const DeleteSnapshotRequest *)message;
+    Berth__Skills__V1__DeleteSnapshotResponse *out;
+    bool in_use = false;
     enum berth_code code = berth_check_id("tenant_id", req->tenant_id, err);
 
     if (!code)
@@ -464,11 +468,15 @@ HANDLER(delete_snapshot)
     if (!code && *berth_config_bound(call))
         code = check_reach(skills, call, req, err);
     if (!code)
-        code = delete_one(skills, req->tenant_id, req->snapshot_id, err);
+        code = delete_one(skills, req->tenant_id, req->snapshot_id, &in_use, err);
     if (code)
         return code;
-    *ret_resp = berth_message_new(&berth__skills__v1__delete_snapshot_response__descriptor);
-    return *ret_resp ? BERTH_OK : no_memory(err);
+    out = berth_message_new(&berth__skills__v1__delete_snapshot_response__descriptor);
+    if (!out)
+        return no_memory(err);
+    out->in_use = in_use;
+    *ret_resp = &out->base;
+    return BERTH_OK;
 }
 
 const struct berth_method skills_snapshot_methods[] = {

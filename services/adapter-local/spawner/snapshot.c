@@ -351,7 +351,10 @@ enum berth_code spawner_delete_snapshot(const struct spawner *spawner, struct op
             code = snapshot_save(dir_fd, &record, err);
         }
     }
-    if (!code && json_object_set_new(op->answer, "existed", json_boolean(existed)) < 0)
+    if (!code && (json_object_set_new(op->answer, "existed", json_boolean(existed)) < 0 ||
+                  json_object_set_new(
+                      op->answer, "in_use",
+                      json_boolean(existed && spawner_snapshot_needed(spawner, id))) < 0))
         code = berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     snapshot_record_deinit(&record);
     return code;

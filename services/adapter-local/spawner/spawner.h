@@ -56,7 +56,7 @@ enum berth_code spawner_delete(const struct spawner *spawner, struct operation *
                                struct berth_error *err);
 
 /* snapshot.c: {"sandbox_id","name","metadata","fence","not_after_ms"} -> {"snapshot_id"};
- * delete_snapshot {"snapshot_id","fence","not_after_ms"} -> {"existed"} */
+ * delete_snapshot {"snapshot_id","fence","not_after_ms"} -> {"existed","in_use"} */
 enum berth_code spawner_snapshot(const struct spawner *spawner, struct operation *op,
                                  struct berth_error *err);
 enum berth_code spawner_delete_snapshot(const struct spawner *spawner, struct operation *op,
@@ -99,6 +99,8 @@ BERTH_MUST_CHECK enum berth_code host_prepare_forwarding(const struct spawner *s
  * old keys, empty the trash. Leaves alone whatever somebody holds a lock on. Safe at any time.
  */
 void spawner_sweep(const struct spawner *spawner);
+/* Does a sandbox, or a snapshot that is not itself on its way out, stand on this one? */
+bool spawner_snapshot_needed(const struct spawner *spawner, const char *id);
 /* Only the trash. */
 void spawner_empty_trash(const struct spawner *spawner);
 

@@ -236,6 +236,20 @@ static bool is_needed(const struct spawner *spawner, const char *id, char *const
     return needed;
 }
 
+bool spawner_snapshot_needed(const struct spawner *spawner, const char *id)
+{
+    char **sandboxes = NULL, **snapshots = NULL;
+    size_t n_sandboxes = 0, n_snapshots = 0;
+    bool needed =
+        store_list(spawner->store.sandboxes_fd, &sandboxes, &n_sandboxes, NULL) == BERTH_OK &&
+        store_list(spawner->store.snapshots_fd, &snapshots, &n_snapshots, NULL) == BERTH_OK &&
+        is_needed(spawner, id, sandboxes, n_sandboxes, snapshots, n_snapshots);
+
+    store_list_free(sandboxes, n_sandboxes);
+    store_list_free(snapshots, n_snapshots);
+    return needed;
+}
+
 /* A create between find_layers() and its record would not be seen: deleted snapshots wait until
  * every create that might have found them has ended. */
 static void sweep_snapshots(const struct spawner *spawner)

@@ -19,6 +19,25 @@ static Berth__Common__V1__Snapshot *show_snapshot(struct fake_adapter *fake, siz
     return out;
 }
 
+/* The snapshot of this name; n_snapshots: a new one. */
+static size_t place_snapshot(struct fake_adapter *fake, const char *name, const char *source)
+{
+    size_t at = 0;
+
+    while (at < fake->n_snapshots &&
+           !(fake->snapshots[at].used && strcmp(fake->snapshots[at].name, name) == 0))
+        at++;
+    if (at < fake->n_snapshots)
+        return at;
+    ck_assert_uint_lt(at, FAKE_SNAPSHOTS_MAX);
+    fake->n_snapshots++;
+    fake->snapshots[at].used = true;
+    snprintf(fake->snapshots[at].id, sizeof fake->snapshots[at].id, "snap-%zu", at + 1);
+    snprintf(fake->snapshots[at].name, sizeof fake->snapshots[at].name, "%s", name);
+    snprintf(fake->snapshots[at].source, sizeof fake->snapshots[at].source, "%s", source);
+    return at;
+}
+
 HANDLER(create_snapshot)
 {
     struct fake_adapter *fake = service;
@@ -26,7 +45,6 @@ HANDLER(create_snapshot)
         (const Berth__Backend__V1__CreateSnapshotRequest *)message;
     Berth__Backend__V1__CreateSnapshotResponse *out = NULL;
     struct fake_script script;
-    size_t at;
     enum berth_code code = BERTH_OK;
 
     (void)call;
@@ -37,13 +55,8 @@ HANDLER(create_snapshot)
     else if (!fake_find(fake, req->sandbox_id))
         code = fake_not_found(req->sandbox_id, err);
     if (!code) {
-        ck_assert_uint_lt(fake->n_snapshots, FAKE_SNAPSHOTS_MAX);
-        at = fake->n_snapshots++;
-        fake->snapshots[at].used = true;
-        snprintf(fake->snapshots[at].id, sizeof fake->snapshots[at].id, "snap-%zu", at + 1);
-        snprintf(fake->snapshots[at].name, sizeof fake->snapshots[at].name, "%s", req->name);
-        snprintf(fake->snapshots[at].source, sizeof fake->snapshots[at].source, "%s",
-                 req->sandbox_id);
+        size_t at = place_snapshot(fake, req->name, req->sandbox_id);
+
         out = NEW(create_snapshot_response);
         out->snapshot = show_snapshot(fake, at);
         code = fake_end(fake, &script, err);
@@ -84,6 +97,14 @@ HANDLER(list_snapshots)
     return code;
 }
 
+static bool fake_stands_on(const struct fake_adapter *fake, const char *snapshot_id)
+{
+    for (size_t i = 0; i < fake->n_sandboxes; i++)
+        if (fake->sandboxes[i].used && strcmp(fake->sandboxes[i].snapshot_id, snapshot_id) == 0)
+            return true;
+    return false;
+}
+
 HANDLER(delete_snapshot)
 {
     struct fake_adapter *fake = service;
@@ -106,6 +127,7 @@ HANDLER(delete_snapshot)
                 strcmp(fake->snapshots[i].id, req->snapshot_id) == 0) {
                 fake->snapshots[i].used = false;
                 out->existed = true;
+                out->in_use = fake_stands_on(fake, req->snapshot_id);
             }
         }
         code = fake_end(fake, &script, err);

@@ -545,6 +545,8 @@ void town_open(struct town *town, const struct town_options *options)
         add(&town->skills, "--controlplane=unix:%s/controlplane.sock", town->planes[0].run_dir);
         add(&town->skills, "--adapter_local=%s", town->fake->target);
         add(&town->skills, "--janitor_interval=100ms");
+        if (options->build_lease)
+            add(&town->skills, "--build_lease=%s", options->build_lease);
         process_start(&town->skills);
         connect_to(&town->skills, &town->snap);
     }

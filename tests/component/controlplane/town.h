@@ -50,8 +50,9 @@ struct town {
 struct town_options {
     unsigned planes; /* 0: 1 */
     bool skills;
-    const char *lock_lease; /* "": 60s */
-    const char *verify;     /* verify_interval; NULL: 30s */
+    const char *build_lease; /* of skills; NULL: 15s */
+    const char *lock_lease;  /* "": 60s */
+    const char *verify;      /* verify_interval; NULL: 30s */
     bool not_keyed;
     bool no_config; /* tenants only */
     bool metrics;   /* for town_metrics() */

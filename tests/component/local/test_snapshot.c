@@ -264,6 +264,7 @@ START_TEST(delete_snapshot__in_use__files_stay)
                               &answer, NULL),
                      BERTH_OK);
     ck_assert(json_is_true(json_object_get(answer, "existed")));
+    ck_assert(json_is_true(json_object_get(answer, "in_use")));
     ck_assert_int_eq(
         rig_create(&rig, &(struct rig_wish){.key = "no", .fence = 1, .snapshot = snapshot}, id,
                    &err),

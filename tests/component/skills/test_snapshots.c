@@ -12,7 +12,19 @@
 typedef Berth__Skills__V1__CreateSnapshotRequest CreateSnapshotRequest;
 typedef Berth__Skills__V1__CreateSnapshotResponse CreateSnapshotResponse;
 
+enum { SHORT_LEASE_MS = 1500 };
+
 static struct town town;
+
+static void open_impatient_town(void)
+{
+    town_open(&town, &(struct town_options){.skills = true, .build_lease = "1500ms"});
+}
+
+static void open_other_town(void)
+{
+    town_open(&town, &(struct town_options){.skills = true, .not_keyed = true});
+}
 
 static void open_town(void)
 {
@@ -96,6 +108,24 @@ static enum berth_reason boot(const char *tenant, const char *session, const cha
     return town_resolve(&town, 0, tenant, session, &spec, NULL, NULL);
 }
 
+/* DeleteSnapshot of one that is there: whether something stands on it. */
+static bool delete_used(const char *id)
+{
+    Berth__Skills__V1__DeleteSnapshotRequest req =
+        BERTH__SKILLS__V1__DELETE_SNAPSHOT_REQUEST__INIT;
+    Berth__Skills__V1__DeleteSnapshotResponse *resp = NULL;
+    bool in_use;
+
+    req.tenant_id = (char *)"t1";
+    req.snapshot_id = (char *)id;
+    ck_assert_int_eq(town_call(town.snap, SNAPSHOTS "DeleteSnapshot", &req,
+                               TYPE(delete_snapshot_response), WAIT_MS, &resp, NULL),
+                     BERTH_REASON_NONE);
+    in_use = resp->in_use;
+    berth_message_free(resp);
+    return in_use;
+}
+
 /* Made, shown, listed, booted from, deleted. */
 START_TEST(snapshot__whole_life__told_as_it_is)
 {
@@ -108,13 +138,15 @@ START_TEST(snapshot__whole_life__told_as_it_is)
     ck_assert_uint_eq(count("t1"), 1);
     ck_assert_int_eq(boot("t1", "s2", id), BERTH_REASON_NONE);
     ck_assert_str_eq(fake_find(town.fake, "box-2")->snapshot_id, id);
-    ck_assert_int_eq(on_one("Delete", "t1", id), BERTH_REASON_NONE);
+    ck_assert(delete_used(id));
     ck_assert_uint_eq(fake_snapshots_alive(town.fake), 0);
     ck_assert_uint_eq(count("t1"), 0);
     ck_assert_int_eq(on_one("Get", "t1", id), BERTH_REASON_SNAPSHOT_NOT_FOUND);
     ck_assert_int_eq(on_one("Delete", "t1", id), BERTH_REASON_SNAPSHOT_NOT_FOUND);
     ck_assert_int_eq(boot("t1", "s3", id), BERTH_REASON_SNAPSHOT_NOT_FOUND);
     ck_assert_uint_eq(fake_alive(town.fake), 2);
+    ck_assert_int_eq(boot("t1", "s2", id), BERTH_REASON_NONE); /* it has its sandbox */
+    ck_assert(!delete_used(snapshot("t1", "s1", "", NULL)));
 }
 END_TEST
 
@@ -233,13 +265,38 @@ END_TEST
 
 static void *create_beside(void *arg)
 {
-    (void)arg;
-    (void)snapshot("t1", "s1", "r1", &(enum berth_reason){0});
+    enum berth_reason *reason = arg;
+
+    (void)snapshot("t1", "s1", "r1", reason);
     return NULL;
 }
 
-/* Every build in the ledger has run out of time long ago. */
-static void age_builds(void)
+/* One that is under way at the backend. hold: before or after the backend did it. */
+static pthread_t begin_one(enum fake_act hold, enum berth_reason *ret_reason)
+{
+    pthread_t thread;
+
+    (void)town_box(&town, "s1", NULL);
+    fake_script(town.fake, FAKE_SNAPSHOT, hold, 0, 1);
+    ck_assert_int_eq(pthread_create(&thread, NULL, create_beside, ret_reason), 0);
+    fake_wait_held(town.fake, 1);
+    return thread;
+}
+
+/* ... and its process is killed; what the backend has in hand goes on. */
+static void kill_one(enum fake_act hold)
+{
+    enum berth_reason reason;
+    pthread_t thread = begin_one(hold, &reason);
+
+    process_kill(&town.skills);
+    pthread_join(thread, NULL);
+    ck_assert_int_ne(reason, BERTH_REASON_NONE);
+}
+
+/* The one build in the ledger, changed: no sign of life for long, and past: its time is over.
+ */
+static void age_build(bool past)
 {
     struct berth_reply *reply = redis_run(town.store, "HGETALL", "berth:{t1}:c/c1", NULL);
 
@@ -251,7 +308,9 @@ static void age_builds(void)
             continue;
         ck_assert_int_eq(berth_snapshot_row_parse(reply->items[i + 1]->string, &row, NULL),
                          BERTH_OK);
-        row.not_after_ms = 1;
+        row.beat_ms = 1;
+        if (past)
+            row.not_after_ms = 1;
         aged = berth_snapshot_row_format(&row);
         berth_reply_free(redis_run(town.store, "HSET", "berth:{t1}:c/c1",
                                    reply->items[i]->string, aged, NULL));
@@ -260,29 +319,138 @@ static void age_builds(void)
     berth_reply_free(reply);
 }
 
-/* A build whose service was killed is found by its name and deleted; what is active stays. */
-START_TEST(create__service_killed__cleaned_by_name)
+/* The repeat carries on under the planned name, although the first call is still at work. */
+START_TEST(create__service_killed__repeat_takes_over)
 {
-    int64_t end_tick = berth_tick_ms() + WAIT_MS;
-    pthread_t thread;
+    enum berth_reason reason;
 
-    (void)town_box(&town, "s1", NULL);
-    (void)snapshot("t1", "s1", "", NULL);
-    fake_script(town.fake, FAKE_SNAPSHOT, FAKE_HOLD_AFTER, 0, 1);
-    ck_assert_int_eq(pthread_create(&thread, NULL, create_beside, NULL), 0);
-    fake_wait_held(town.fake, 1);
-    process_kill(&town.skills);
-    fake_release(town.fake);
-    pthread_join(thread, NULL);
-    ck_assert_uint_eq(fake_snapshots_alive(town.fake), 2);
-    age_builds();
+    kill_one(FAKE_HOLD);
     process_start(&town.skills);
     town_wait_ready(&town);
-    while (fake_snapshots_alive(town.fake) > 1) {
+    (void)snapshot("t1", "s1", "r1", &reason);
+    ck_assert_int_eq(reason, BERTH_REASON_CONFLICT); /* it may only be slow */
+    ck_assert_uint_eq(fake_count(town.fake, FAKE_SNAPSHOT), 1);
+    age_build(false);
+    ck_assert_str_eq(snapshot("t1", "s1", "r1", NULL), "snap-1");
+    fake_release(town.fake);
+    ck_assert_str_eq(snapshot("t1", "s1", "r1", NULL), "snap-1");
+    ck_assert_uint_eq(fake_snapshots_alive(town.fake), 1);
+    ck_assert_uint_eq(count("t1"), 1);
+}
+END_TEST
+
+/* Where the backend is not keyed nothing is sent twice: what was made is found, or waited for.
+ */
+START_TEST(create__service_killed_not_keyed__found_or_waited_for)
+{
+    int64_t end_tick = berth_tick_ms() + WAIT_MS;
+    enum berth_reason reason;
+
+    kill_one(FAKE_HOLD);
+    age_build(false);
+    process_start(&town.skills);
+    town_wait_ready(&town);
+    (void)snapshot("t1", "s1", "r1", &reason);
+    ck_assert_int_eq(reason, BERTH_REASON_CONFLICT);
+    ck_assert_uint_eq(fake_count(town.fake, FAKE_SNAPSHOT), 1);
+    fake_release(town.fake);
+    while (fake_snapshots_alive(town.fake) == 0) {
         ck_assert_int_lt(berth_tick_ms(), end_tick);
         usleep(10000);
     }
+    age_build(false);
+    ck_assert_str_eq(snapshot("t1", "s1", "r1", NULL), "snap-1");
+    ck_assert_uint_eq(fake_count(town.fake, FAKE_SNAPSHOT), 1);
+}
+END_TEST
+
+/* Nobody repeats: what the backend has made is published by the janitor all the same. */
+START_TEST(create__service_killed__published_by_janitor)
+{
+    int64_t end_tick = berth_tick_ms() + WAIT_MS;
+
+    kill_one(FAKE_HOLD_AFTER);
+    fake_release(town.fake);
+    age_build(false);
+    process_start(&town.skills);
+    town_wait_ready(&town);
+    while (on_one("Get", "t1", "snap-1") != BERTH_REASON_NONE) {
+        ck_assert_int_lt(berth_tick_ms(), end_tick);
+        usleep(10000);
+    }
+    ck_assert_int_eq(boot("t1", "s2", "snap-1"), BERTH_REASON_NONE);
     ck_assert_uint_eq(count("t1"), 1);
+}
+END_TEST
+
+/* ... and a build of which nothing can come any more is given up. */
+START_TEST(create__service_killed_nothing_made__given_up)
+{
+    int64_t end_tick = berth_tick_ms() + WAIT_MS;
+
+    kill_one(FAKE_HOLD);
+    age_build(true);
+    process_start(&town.skills);
+    town_wait_ready(&town);
+    while (!no_rows()) {
+        ck_assert_int_lt(berth_tick_ms(), end_tick);
+        usleep(10000);
+    }
+    ck_assert_str_eq(snapshot("t1", "s1", "r1", NULL), "snap-1");
+}
+END_TEST
+
+/* A row given up while the answer was out: what comes late is found by its name and deleted. */
+START_TEST(create__answer_and_list_lost__cleaned_by_name)
+{
+    int64_t end_tick = berth_tick_ms() + WAIT_MS;
+    enum berth_reason reason;
+
+    (void)town_box(&town, "s1", NULL);
+    fake_script(town.fake, FAKE_LIST_SNAPSHOTS, FAKE_REFUSE, BERTH_REASON_BACKEND_UNAVAILABLE,
+                1);
+    fake_script(town.fake, FAKE_SNAPSHOT, FAKE_LOSE, 0, 1);
+    (void)snapshot("t1", "s1", "", &reason);
+    ck_assert_int_eq(reason, BERTH_REASON_OUTCOME_UNKNOWN);
+    while (fake_snapshots_alive(town.fake) > 0) {
+        ck_assert_int_lt(berth_tick_ms(), end_tick);
+        usleep(10000);
+    }
+    ck_assert_uint_eq(count("t1"), 0);
+}
+END_TEST
+
+static int64_t beat_of_build(void)
+{
+    struct berth_reply *reply = redis_run(town.store, "HGETALL", "berth:{t1}:c/c1", NULL);
+    struct berth_snapshot_row row = {0};
+
+    for (size_t i = 0; i + 1 < reply->n_items; i += 2)
+        if (strncmp(reply->items[i]->string, "row:", 4) == 0)
+            ck_assert_int_eq(berth_snapshot_row_parse(reply->items[i + 1]->string, &row, NULL),
+                             BERTH_OK);
+    berth_reply_free(reply);
+    return row.beat_ms;
+}
+
+/* A build that takes several leases is not taken from a process that lives. */
+START_TEST(create__slow_backend__stays_its_owners)
+{
+    enum berth_reason reason, first;
+    pthread_t thread = begin_one(FAKE_HOLD, &first);
+    int64_t end_tick = berth_tick_ms() + WAIT_MS, begun_ms = beat_of_build();
+
+    while (beat_of_build() - begun_ms < 2 * SHORT_LEASE_MS) {
+        (void)snapshot("t1", "s1", "r1", &reason);
+        ck_assert_int_eq(reason, BERTH_REASON_CONFLICT);
+        ck_assert_int_lt(berth_tick_ms(), end_tick);
+        usleep(10000);
+    }
+    ck_assert_uint_eq(fake_count(town.fake, FAKE_SNAPSHOT), 1);
+    fake_release(town.fake);
+    pthread_join(thread, NULL);
+    ck_assert_int_eq(first, BERTH_REASON_NONE);
+    ck_assert_str_eq(snapshot("t1", "s1", "r1", NULL), "snap-1");
 }
 END_TEST
 
@@ -349,7 +517,8 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("skills/snapshots");
-    TCase *all = tcase_create("all");
+    TCase *all = tcase_create("all"), *impatient = tcase_create("short lease");
+    TCase *other = tcase_create("not keyed");
     SRunner *runner;
     int failed;
 
@@ -362,10 +531,21 @@ int main(void)
     tcase_add_test(all, create__impossible__refused_without_a_row);
     tcase_add_test(all, create__backend_refuses__row_abandoned);
     tcase_add_test(all, create__answer_lost__found_by_name);
-    tcase_add_test(all, create__service_killed__cleaned_by_name);
+    tcase_add_test(all, create__service_killed__repeat_takes_over);
+    tcase_add_test(all, create__service_killed__published_by_janitor);
+    tcase_add_test(all, create__service_killed_nothing_made__given_up);
+    tcase_add_test(all, create__answer_and_list_lost__cleaned_by_name);
     tcase_add_test(all, delete__backend_refuses_or_fails__kept_or_finished);
     tcase_add_test(all, delete_config__with_snapshots__in_use);
     suite_add_tcase(suite, all);
+    tcase_add_checked_fixture(other, open_other_town, close_town);
+    tcase_set_timeout(other, 60);
+    tcase_add_test(other, create__service_killed_not_keyed__found_or_waited_for);
+    suite_add_tcase(suite, other);
+    tcase_add_checked_fixture(impatient, open_impatient_town, close_town);
+    tcase_set_timeout(impatient, 60);
+    tcase_add_test(impatient, create__slow_backend__stays_its_owners);
+    suite_add_tcase(suite, impatient);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);
