@@ -272,27 +272,18 @@ static enum berth_code change(struct adapter *local, const char *op, const char 
     return code ? code : get(local, id, deadline_ms, ret, err);
 }
 
-static enum berth_code decide_resources(const struct adapter *local,
-                                        const struct adapter_resources *want,
-                                        struct adapter_resources *ret, struct berth_error *err)
+static struct adapter_resources decide_resources(const struct adapter *local,
+                                                 const struct adapter_resources *want)
 {
     const struct adapter_resources *defaults = &local->defaults;
 
-    if (want->disk_bytes) {
-        enum berth_code code = berth_fail(err, BERTH_REASON_CAPABILITY_MISSING,
-                                          "the local backend cannot limit a sandbox's disk");
-
-        BERTH_ERROR_SET(err, field, "resources.disk_bytes");
-        return code;
-    }
-    *ret = (struct adapter_resources){
+    return (struct adapter_resources){
         .cpu_millis = want->cpu_millis ? want->cpu_millis : defaults->cpu_millis,
         .memory_bytes = want->memory_bytes ? want->memory_bytes : defaults->memory_bytes,
         .max_processes = want->max_processes ? want->max_processes : defaults->max_processes,
         .max_open_files =
             want->max_open_files ? want->max_open_files : defaults->max_open_files,
     };
-    return BERTH_OK;
 }
 
 static enum berth_code create(struct adapter *local, const struct adapter_create *want,
@@ -300,14 +291,10 @@ static enum berth_code create(struct adapter *local, const struct adapter_create
                               struct berth_error *err)
 {
     BERTH_AUTO(json_decref) json_t *answer = NULL;
-    struct adapter_resources resources;
+    struct adapter_resources resources = decide_resources(local, &want->resources);
     char id[ADAPTER_ID_SIZE];
-    enum berth_code code = decide_resources(local, &want->resources, &resources, err);
-    json_t *request;
-
-    if (code)
-        return code;
-    request = json_pack(
+    enum berth_code code;
+    json_t *request = json_pack(
         "{s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "key", want->unique_key,
         "attempt", want->attempt, "fence", (json_int_t)want->fence, "not_after_ms",
         (json_int_t)want->not_after_ms, "image", adapter_image_to_json(&want->image),

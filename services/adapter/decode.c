@@ -206,10 +206,11 @@ static enum berth_code decode_resources(const Berth__Common__V1__Resources *reso
     *ret = (struct adapter_resources){0};
     if (!resources)
         return BERTH_OK;
-    if (!info->resources &&
-        (resources->cpu_millis || resources->memory_bytes || resources->disk_bytes ||
-         resources->max_processes || resources->max_open_files))
+    if (!info->resources && (resources->cpu_millis || resources->memory_bytes ||
+                             resources->max_processes || resources->max_open_files))
         return decode_missing(err, "resources", "resources");
+    if (!info->disk_limit && resources->disk_bytes)
+        return decode_missing(err, "resources.disk_bytes", "disk_limit");
     code = check_at_most("resources.cpu_millis", resources->cpu_millis, max->cpu_millis, err);
     if (!code)
         code = check_at_most("resources.memory_bytes", resources->memory_bytes,

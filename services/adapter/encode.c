@@ -317,6 +317,7 @@ static Berth__Common__V1__Capabilities *new_capabilities(const struct adapter_in
     to->metadata_filter = info->metadata_filter;
     to->rollback = info->rollback;
     to->resources = info->resources;
+    to->disk_limit = info->disk_limit;
     if ((info->pause && !put_pause(to, info)) ||
         (info->snapshots && !put_snapshots(to, info)) || !put_network(to, info))
         return discard(to);

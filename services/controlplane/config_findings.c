@@ -202,6 +202,7 @@ static const struct {
     {"network.dns_servers", {"config.network.dns_servers"}},
     {"network.l7", {"config.network.rules"}},
     {"pause", {"config.timeouts.on_idle"}},
+    {"disk_limit", {"config.resources.disk_bytes"}},
     {"resources", {"config.resources"}},
     {"volumes", {"config.volumes"}},
 };

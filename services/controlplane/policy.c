@@ -322,9 +322,11 @@ enum berth_code cp_policy_check_capable(const Capabilities *caps, const NetworkP
     if (timeouts && timeouts->on_idle == BERTH__COMMON__V1__IDLE_ACTION__IDLE_ACTION_PAUSE &&
         !(caps->pause && caps->pause->supported))
         return cp_missing("pause", "timeouts.on_idle", err);
+    if (resources && resources->disk_bytes && !caps->disk_limit)
+        return cp_missing("disk_limit", "resources.disk_bytes", err);
     if (resources &&
-        (resources->cpu_millis || resources->memory_bytes || resources->disk_bytes ||
-         resources->max_processes || resources->max_open_files) &&
+        (resources->cpu_millis || resources->memory_bytes || resources->max_processes ||
+         resources->max_open_files) &&
         !caps->resources)
         return cp_missing("resources", "resources", err);
     if (n_volumes > 0 && !caps->volumes)

@@ -233,6 +233,7 @@ START_TEST(update_config__mask_and_etag__kept)
     SandboxConfig config = settings("c2"), *made = NULL, *got;
     Berth__Common__V1__TimeoutPolicy timeouts = BERTH__COMMON__V1__TIMEOUT_POLICY__INIT;
     Google__Protobuf__Duration idle = GOOGLE__PROTOBUF__DURATION__INIT;
+    Berth__Common__V1__Resources resources = BERTH__COMMON__V1__RESOURCES__INIT;
 
     ck_assert_int_eq(create(&config, "", &made), BERTH_REASON_NONE);
     idle.seconds = 60;
@@ -249,6 +250,9 @@ START_TEST(update_config__mask_and_etag__kept)
     berth_message_free(got);
     ck_assert_int_eq(update(&config, "no_such_field"), BERTH_REASON_FIELD_INVALID);
     ck_assert_int_eq(update(&config, "root_commands"), BERTH_REASON_CAPABILITY_MISSING);
+    resources.disk_bytes = 1 << 30;
+    config.resources = &resources;
+    ck_assert_int_eq(update(&config, "resources"), BERTH_REASON_CAPABILITY_MISSING);
     config.backend = (char *)"docker";
     ck_assert_int_eq(update(&config, "backend"), BERTH_REASON_FIELD_INVALID);
     config = settings("never");

@@ -286,10 +286,10 @@ static void much_cpu(void)
     f.req.resources = &f.resources;
     f.resources.cpu_millis = 4001;
 }
-static void huge_disk(void)
+static void some_disk(void)
 {
     f.req.resources = &f.resources;
-    f.resources.disk_bytes = UINT64_MAX;
+    f.resources.disk_bytes = 1;
 }
 static void many_tags(void)
 {
@@ -408,7 +408,6 @@ static const struct {
     {much_memory, "resources.memory_bytes"},
     {most_memory, NULL},
     {much_cpu, "resources.cpu_millis"},
-    {huge_disk, "resources.disk_bytes"},
     {many_tags, "metadata"},
     {most_tags, NULL},
     {empty_tag, "metadata"},
@@ -492,6 +491,7 @@ static const struct {
     {no_names, "network.dns_policy"},
     {names_alone, "network.dns_policy"},
     {volume, "volumes"},
+    {some_disk, "disk_limit"},
 };
 
 /* What the backend cannot keep is CAPABILITY_MISSING, and says which. */

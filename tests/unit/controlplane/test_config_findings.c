@@ -173,6 +173,7 @@ START_TEST(missing__nothing_can_be_done__each_told)
         {"config.network.dns_servers", "network.dns_servers"},
         {"config.timeouts.on_idle", "pause"},
         {"config.resources", "resources"},
+        {"config.resources.disk_bytes", "disk_limit"},
         {"config.volumes", "volumes"},
     };
 
@@ -184,6 +185,7 @@ START_TEST(missing__nothing_can_be_done__each_told)
     config->timeouts->on_idle = BERTH__COMMON__V1__IDLE_ACTION__IDLE_ACTION_PAUSE;
     config->resources = berth_message_new(&berth__common__v1__resources__descriptor);
     config->resources->cpu_millis = 1;
+    config->resources->disk_bytes = 1;
     ck_assert(
         berth_add_string(&config->network->n_allow_out, &config->network->allow_out,
                          "example.org") &&

@@ -232,6 +232,13 @@ START_TEST(check_capable__missing__named)
     ck_assert_int_eq(cp_policy_check_capable(&caps, NULL, NULL, &resources, 0, &err),
                      BERTH_UNIMPLEMENTED);
     ck_assert_str_eq(err.resource, "resources");
+    caps.resources = true;
+    resources.disk_bytes = 1;
+    ck_assert_int_eq(cp_policy_check_capable(&caps, NULL, NULL, &resources, 0, &err),
+                     BERTH_UNIMPLEMENTED);
+    ck_assert_str_eq(err.resource, "disk_limit");
+    caps.disk_limit = true;
+    ck_assert_int_eq(cp_policy_check_capable(&caps, NULL, NULL, &resources, 0, &err), BERTH_OK);
     ck_assert_int_eq(cp_policy_check_capable(&caps, NULL, NULL, NULL, 1, &err),
                      BERTH_UNIMPLEMENTED);
     ck_assert_str_eq(err.resource, "volumes");
