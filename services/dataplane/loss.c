@@ -15,12 +15,14 @@ static Berth__Control__V1__SandboxLoss **place_of(ProtobufCMessage *message)
 {
     Berth__Data__V1__ProcessEvent *event;
 
-    if (message->descriptor == &berth__data__v1__run_response__descriptor)
-        return &((Berth__Data__V1__RunResponse *)message)->loss;
-    if (message->descriptor == &berth__data__v1__write_file_response__descriptor)
-        return &((Berth__Data__V1__WriteFileResponse *)message)->loss;
-    if (message->descriptor != &berth__data__v1__exec_response__descriptor)
-        return NULL;
+    if (message->descriptor != &berth__data__v1__exec_response__descriptor) {
+        const ProtobufCFieldDescriptor *field =
+            protobuf_c_message_descriptor_get_field_by_name(message->descriptor, "loss");
+
+        return field ? (Berth__Control__V1__SandboxLoss **)(void *)((char *)message +
+                                                                    field->offset)
+                     : NULL;
+    }
     event = ((Berth__Data__V1__ExecResponse *)message)->event;
     if (!event || event->event_case != BERTH__DATA__V1__PROCESS_EVENT__EVENT_STARTED)
         return NULL;

@@ -19,9 +19,9 @@
            DP_READ_ONLY)                                                                       \
     METHOD(stat, FILES "Stat", stat_request, EXISTING, DP_READ_ONLY)                           \
     METHOD(list_dir, FILES "ListDir", list_dir_request, EXISTING, DP_READ_ONLY)                \
-    METHOD(make_dir, FILES "MakeDir", make_dir_request, ENSURE, 0)                             \
-    METHOD(move, FILES "Move", move_request, ENSURE, 0)                                        \
-    METHOD(remove, FILES "Remove", remove_request, ENSURE, 0)                                  \
+    METHOD(make_dir, FILES "MakeDir", make_dir_request, ENSURE, DP_TELLS_LOSS)                 \
+    METHOD(move, FILES "Move", move_request, ENSURE, DP_TELLS_LOSS)                            \
+    METHOD(remove, FILES "Remove", remove_request, ENSURE, DP_TELLS_LOSS)                      \
     METHOD(read_file, FILES "ReadFile", read_file_request, EXISTING,                           \
            DP_READ_ONLY | DP_MANY_ANSWERS)                                                     \
     METHOD(write_file, FILES "WriteFile", write_file_request, ENSURE,                          \

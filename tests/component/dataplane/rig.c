@@ -380,6 +380,9 @@ static const struct berth_method adapter_methods[] = {
     SERVE(STAT, stat_request),
     SERVE(READ_FILE, read_file_request),
     SERVE(WRITE_FILE, write_file_request),
+    SERVE(MAKE_DIR, make_dir_request),
+    SERVE(MOVE, move_request),
+    SERVE(REMOVE, remove_request),
 };
 
 /* --------------------------------------------------------------- start, end */

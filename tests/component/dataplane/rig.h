@@ -18,6 +18,9 @@
 #define SIGNAL "/berth.data.v1.ProcessService/Signal"
 #define STAT "/berth.data.v1.FileService/Stat"
 #define READ_FILE "/berth.data.v1.FileService/ReadFile"
+#define MAKE_DIR "/berth.data.v1.FileService/MakeDir"
+#define MOVE "/berth.data.v1.FileService/Move"
+#define REMOVE "/berth.data.v1.FileService/Remove"
 #define WRITE_FILE "/berth.data.v1.FileService/WriteFile"
 
 enum { WAIT_MS = 10000, LOG_MAX = 64, STEPS_MAX = 8, CHUNK = 64 << 10 };

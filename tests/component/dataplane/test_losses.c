@@ -99,6 +99,46 @@ START_TEST(run__loss__in_the_answer_and_reported)
 }
 END_TEST
 
+/* What else changes a sandbox may be the first to meet a new one. */
+START_TEST(change__loss__in_the_answer_and_reported)
+{
+    static char session[] = "s1", path[] = "/workspace/x", other[] = "/workspace/y";
+    Berth__Common__V1__SessionRef ref = BERTH__COMMON__V1__SESSION_REF__INIT;
+    Berth__Data__V1__MakeDirRequest make = BERTH__DATA__V1__MAKE_DIR_REQUEST__INIT;
+    Berth__Data__V1__MakeDirResponse made = BERTH__DATA__V1__MAKE_DIR_RESPONSE__INIT;
+    Berth__Data__V1__MoveRequest move = BERTH__DATA__V1__MOVE_REQUEST__INIT;
+    Berth__Data__V1__MoveResponse moved = BERTH__DATA__V1__MOVE_RESPONSE__INIT;
+    Berth__Data__V1__RemoveRequest remove = BERTH__DATA__V1__REMOVE_REQUEST__INIT;
+    Berth__Data__V1__RemoveResponse removed = BERTH__DATA__V1__REMOVE_RESPONSE__INIT;
+    const struct {
+        const char *path;
+        const ProtobufCMessage *req, *resp;
+        size_t loss; /* where it is in the answer */
+    } rows[] = {
+        {MAKE_DIR, &make.base, &made.base, offsetof(Berth__Data__V1__MakeDirResponse, loss)},
+        {MOVE, &move.base, &moved.base, offsetof(Berth__Data__V1__MoveResponse, loss)},
+        {REMOVE, &remove.base, &removed.base, offsetof(Berth__Data__V1__RemoveResponse, loss)},
+    };
+    struct caller *caller;
+    ProtobufCMessage *message;
+    const SandboxLoss *loss;
+
+    ref.tenant_id = ref.session_id = session;
+    make.session = move.session = remove.session = &ref;
+    make.path = move.source = remove.path = path;
+    move.target = other;
+    answer(rows[_i].resp, 1);
+    caller = caller_new(rig, rows[_i].path, berth_buf_pack(rows[_i].req), true, true, 0);
+    ck_assert_int_eq(caller_wait(caller, NULL), BERTH_OK);
+    message = got(caller, rows[_i].resp->descriptor);
+    memcpy(&loss, (char *)message + rows[_i].loss, sizeof loss);
+    check_loss(loss);
+    ck_assert_uint_eq(rig->n_told, 1);
+    protobuf_c_message_free_unpacked(message, NULL);
+    caller_free(caller);
+}
+END_TEST
+
 /* Exec says it in `started`; what follows passes undecoded, in order, whatever the adapter's
  * status. */
 START_TEST(exec__loss__in_started_only)
@@ -276,6 +316,7 @@ int main(void)
     tcase_add_checked_fixture(all, setup, teardown);
     tcase_set_timeout(all, 60);
     tcase_add_test(all, run__loss__in_the_answer_and_reported);
+    tcase_add_loop_test(all, change__loss__in_the_answer_and_reported, 0, 3);
     tcase_add_loop_test(all, exec__loss__in_started_only, 0, 2);
     tcase_add_test(all, exec__started_and_over_while_reporting__delivered);
     tcase_add_test(all, call__no_place_for_it__not_reported);
