@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "common/redis/internal.h"
+#include "common/time/time.h"
 
 enum {
     KEYS_MAX = 512,
@@ -32,20 +33,16 @@ static const struct {
     {"XADD", SHAPE_XADD, false},  {"SET", SHAPE_SET, false},
 };
 
-struct key {
-    char *name;
-    bool expected;
-    bool changed; /* HSET or HDEL */
-    bool has_rev; /* a new rev is written, or the key is deleted */
-};
-
 struct berth_cas {
-    struct key *keys;
+    struct redis_cas_key *keys;
     size_t n_keys;
     size_t expected[EXPECTS_MAX]; /* indexes into keys */
     size_t n_expects, n_writes;
     struct redis_words expects, writes; /* encoded as cas.lua wants them */
-    const char *bug;                    /* the first mistake of the caller; static */
+    uint64_t only_on;
+    bool when_full;
+    int64_t start_tick; /* of the last run */
+    const char *bug;    /* the first mistake of the caller; static */
     bool no_memory;
 };
 
@@ -58,8 +55,10 @@ struct berth_cas *berth_cas_free(struct berth_cas *cas)
 {
     if (!cas)
         return NULL;
-    for (size_t i = 0; i < cas->n_keys; i++)
+    for (size_t i = 0; i < cas->n_keys; i++) {
         free(cas->keys[i].name);
+        free(cas->keys[i].old_rev);
+    }
     free(cas->keys);
     redis_words_deinit(&cas->expects);
     redis_words_deinit(&cas->writes);
@@ -74,9 +73,9 @@ static void note_bug(struct berth_cas *cas, const char *bug)
 }
 
 /* NULL: no memory or too many; remembered. */
-static struct key *use_key(struct berth_cas *cas, const char *name)
+static struct redis_cas_key *use_key(struct berth_cas *cas, const char *name)
 {
-    struct key *more;
+    struct redis_cas_key *more;
 
     for (size_t i = 0; i < cas->n_keys; i++)
         if (strcmp(cas->keys[i].name, name) == 0)
@@ -88,23 +87,23 @@ static struct key *use_key(struct berth_cas *cas, const char *name)
     more = realloc(cas->keys, (cas->n_keys + 1) * sizeof *more);
     if (more)
         cas->keys = more;
-    if (!more || !(more[cas->n_keys].name = strdup(name))) {
+    if (more)
+        more[cas->n_keys] = (struct redis_cas_key){.name = strdup(name)};
+    if (!more || !more[cas->n_keys].name) {
         cas->no_memory = true;
         return NULL;
     }
-    more += cas->n_keys++;
-    more->expected = more->changed = more->has_rev = false;
-    return more;
+    return more + cas->n_keys++;
 }
 
-static size_t number_of(const struct berth_cas *cas, const struct key *key)
+static size_t number_of(const struct berth_cas *cas, const struct redis_cas_key *key)
 {
     return (size_t)(key - cas->keys) + 1;
 }
 
 void berth_cas_expect(struct berth_cas *cas, const char *key, const char *rev)
 {
-    struct key *used = cas ? use_key(cas, key) : NULL;
+    struct redis_cas_key *used = cas ? use_key(cas, key) : NULL;
 
     if (!used)
         return;
@@ -113,6 +112,9 @@ void berth_cas_expect(struct berth_cas *cas, const char *key, const char *rev)
         return;
     }
     used->expected = true;
+    used->old_rev = strdup(rev);
+    if (!used->old_rev)
+        cas->no_memory = true;
     cas->expected[cas->n_expects++] = (size_t)(used - cas->keys);
     redis_words_add_number(&cas->expects, number_of(cas, used));
     redis_words_add(&cas->expects, rev, strlen(rev));
@@ -161,20 +163,29 @@ static bool fits(enum shape shape, const char *const *words, size_t n)
     return false;
 }
 
-static void note_change(struct key *key, const char *command, const char *const *words,
-                        size_t n)
+/* A rev of ours is 16 characters; others have none to compare with later. */
+static void note_rev(struct redis_cas_key *key, const char *rev, size_t size)
+{
+    key->has_rev = true;
+    if (size < sizeof key->new_rev)
+        memcpy(key->new_rev, rev, size);
+}
+
+static void note_change(struct redis_cas_key *key, const char *command,
+                        const char *const *words, size_t n)
 {
     if (strcmp(command, "DEL") == 0)
-        key->has_rev = true;
+        key->deleted = key->has_rev = true;
     if (strcmp(command, "HSET") == 0)
         for (size_t i = 0; i < n; i += 2)
-            key->has_rev = key->has_rev || strcmp(words[i], "rev") == 0;
+            if (strcmp(words[i], "rev") == 0)
+                note_rev(key, words[i + 1], strlen(words[i + 1]));
 }
 
 static void add_command(struct berth_cas *cas, const char *command, const char *key,
                         const char *const *words, size_t n)
 {
-    struct key *used = use_key(cas, key);
+    struct redis_cas_key *used = use_key(cas, key);
     size_t which = 0;
 
     while (which < BERTH_COUNT(commands) && strcmp(commands[which].name, command) != 0)
@@ -224,12 +235,13 @@ void berth_cas_write(struct berth_cas *cas, const char *command, const char *key
 void berth_cas_hset(struct berth_cas *cas, const char *key, const char *field,
                     const void *value, size_t size)
 {
-    struct key *used = cas ? use_key(cas, key) : NULL;
+    struct redis_cas_key *used = cas ? use_key(cas, key) : NULL;
 
     if (!used)
         return;
     used->changed = true;
-    used->has_rev = used->has_rev || strcmp(field, "rev") == 0;
+    if (strcmp(field, "rev") == 0)
+        note_rev(used, value, size);
     cas->n_writes++;
     redis_words_add_number(&cas->writes, 2);
     redis_words_add(&cas->writes, "HSET", 4);
@@ -315,14 +327,37 @@ static enum berth_code judge(const struct berth_cas *cas, struct berth_reply *re
     return BERTH_OK;
 }
 
-enum berth_code berth_cas_run(struct berth_redis *redis, struct berth_cas *cas, bool durable,
-                              bool *ret_applied, int64_t *ret_now_ms,
+void berth_cas_only_on(struct berth_cas *cas, uint64_t server)
+{
+    if (cas)
+        cas->only_on = server;
+}
+
+void berth_cas_when_full(struct berth_cas *cas)
+{
+    if (cas)
+        cas->when_full = true;
+}
+
+size_t redis_cas_keys(const struct berth_cas *cas, const struct redis_cas_key **ret)
+{
+    *ret = cas->keys;
+    return cas->n_keys;
+}
+
+int64_t redis_cas_start_tick(const struct berth_cas *cas)
+{
+    return cas->start_tick;
+}
+
+enum berth_code redis_cas_run(struct berth_redis *redis, struct berth_cas *cas, bool durable,
+                              int64_t until_tick, bool *ret_applied, int64_t *ret_now_ms,
                               struct berth_doc *ret_docs, struct berth_error *err)
 {
     BERTH_AUTO(berth_reply_free) struct berth_reply *reply = NULL;
-    unsigned replicas = durable ? redis_wait_replicas(redis) : 0;
     const char *bug = cas && !cas->no_memory ? find_bug(cas) : NULL;
     struct redis_words all = {0};
+    struct redis_order order = {.args = &all, .until_tick = until_tick};
     int64_t have = 0, now_ms = 0;
     bool applied = false;
     enum berth_code code;
@@ -330,23 +365,36 @@ enum berth_code berth_cas_run(struct berth_redis *redis, struct berth_cas *cas, 
     if (bug)
         return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "redis compare-and-set: %s; not sent",
                           bug);
-    if (cas)
+    order.wait_replicas = durable ? redis_wait_replicas(redis) : 0;
+    if (cas) {
+        order.script = cas->when_full ? REDIS_SCRIPT_CAS_FULL : REDIS_SCRIPT_CAS;
+        order.only_on = cas->only_on;
+        cas->start_tick = berth_tick_ms();
         encode(cas, ret_docs != NULL, &all);
+    }
     if (!cas || all.failed)
         code = berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     else
-        code = redis_eval(redis, REDIS_SCRIPT_CAS, &all, replicas, &have, &reply, err);
+        code = redis_eval(redis, &order, &have, &reply, err);
     redis_words_deinit(&all);
     if (code)
         return code;
     code = judge(cas, reply, &applied, &now_ms, ret_docs, err);
     if (code)
         return code;
-    if (applied && have < replicas)
+    if (applied && have < order.wait_replicas)
         return berth_fail(err, BERTH_REASON_OUTCOME_UNKNOWN,
-                          "redis: %" PRId64 " of %u replicas have the write", have, replicas);
+                          "redis: %" PRId64 " of %u replicas have the write", have,
+                          order.wait_replicas);
     *ret_applied = applied;
     if (ret_now_ms)
         *ret_now_ms = now_ms;
     return BERTH_OK;
+}
+
+enum berth_code berth_cas_run(struct berth_redis *redis, struct berth_cas *cas, bool durable,
+                              bool *ret_applied, int64_t *ret_now_ms,
+                              struct berth_doc *ret_docs, struct berth_error *err)
+{
+    return redis_cas_run(redis, cas, durable, 0, ret_applied, ret_now_ms, ret_docs, err);
 }

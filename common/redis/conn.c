@@ -14,7 +14,7 @@
 enum {
     REPLY_MAX = 64 << 20, /* bytes of all replies of one exchange */
     READ_SIZE = 16 << 10,
-    HANDSHAKE_MAX = 4 /* commands */
+    HANDSHAKE_MAX = 8 /* commands */
 };
 
 /* Waits for events. False: the deadline has passed. */
@@ -103,7 +103,8 @@ static enum berth_code connect_unix(const struct redis_address *address, int64_t
 
 /* -------------------------------------------------------------------- handshake */
 
-static const char *const sources[REDIS_N_SCRIPTS] = {redis_read_lua, redis_cas_lua};
+static const char *const sources[REDIS_N_SCRIPTS] = {redis_read_lua, redis_cas_lua,
+                                                     redis_cas_full_lua};
 
 static enum berth_code keep_sha(struct redis_conn *conn, enum redis_script script,
                                 const struct berth_reply *reply, struct berth_error *err)
@@ -130,53 +131,94 @@ enum berth_code redis_load_script(struct redis_conn *conn, enum redis_script scr
     return code ? code : keep_sha(conn, script, reply, err);
 }
 
-/* AUTH, SELECT and SCRIPT LOAD, all in one trip. It also proves that the server answers at all:
- * a stopped process still accepts connections. */
-static enum berth_code shake_hands(struct redis_conn *conn, const struct redis_login *login,
-                                   int64_t until_tick, struct berth_error *err)
-{
-    const char *auth[] = {"AUTH", login->username, login->password};
-    const char *password_only[] = {"AUTH", login->password};
-    const char *load_read[] = {"SCRIPT", "LOAD", redis_read_lua};
-    const char *load_cas[] = {"SCRIPT", "LOAD", redis_cas_lua};
+/* What is said first on a connection; borrows from the login. */
+struct greeting {
+    const char *words[HANDSHAKE_MAX][3];
     struct redis_command commands[HANDSHAKE_MAX];
-    struct berth_reply *replies[HANDSHAKE_MAX];
+    size_t n;
+};
+
+static void say(struct greeting *greeting, size_t argc, const char *first, const char *second,
+                const char *third)
+{
+    const char **words = greeting->words[greeting->n];
+
+    words[0] = first;
+    words[1] = second;
+    words[2] = third;
+    greeting->commands[greeting->n++] = (struct redis_command){argc, words, NULL};
+}
+
+static void say_who(struct greeting *greeting, const struct redis_login *login)
+{
+    if (login->password && login->username)
+        say(greeting, 3, "AUTH", login->username, login->password);
+    else if (login->password)
+        say(greeting, 2, "AUTH", login->password, NULL);
+}
+
+/* Sends it in one trip; replies[greeting->n], none of them an error. It also proves that the
+ * server answers at all: a stopped process still accepts connections. */
+static enum berth_code greet(struct redis_conn *conn, const struct redis_login *login,
+                             const struct greeting *greeting, int64_t until_tick,
+                             struct berth_reply **replies, struct berth_error *err)
+{
+    struct berth_error why = {0};
     enum berth_code code;
-    size_t n = 0;
-    char db[12];
-    const char *select[] = {"SELECT", db};
     bool sent;
 
-    if (login->password && login->username)
-        commands[n++] = (struct redis_command){3, auth, NULL};
-    else if (login->password)
-        commands[n++] = (struct redis_command){2, password_only, NULL};
-    snprintf(db, sizeof db, "%u", login->address->db);
-    if (login->address->db > 0)
-        commands[n++] = (struct redis_command){2, select, NULL};
-    commands[n++] = (struct redis_command){3, load_read, NULL};
-    commands[n++] = (struct redis_command){3, load_cas, NULL};
-    code = redis_conn_exchange(conn, commands, n, until_tick, replies, &sent, err);
+    if (greeting->n == 0)
+        return BERTH_OK;
+    code = redis_conn_exchange(conn, greeting->commands, greeting->n, until_tick, replies,
+                               &sent, &why);
+    if (why.reason == BERTH_REASON_STORE_UNAVAILABLE)
+        return berth_fail(err, why.reason, "%s", why.text);
     if (code)
-        return berth_fail(err, BERTH_REASON_STORE_UNAVAILABLE,
-                          "redis at %s: no answer to the login", login->address->shown);
-    for (size_t i = 0; i < n && !code; i++)
+        return unreachable(login->address, "no answer to the login", err);
+    for (size_t i = 0; i < greeting->n && !code; i++)
         if (redis_reply_error(replies[i]))
             code = redis_map_error(redis_reply_error(replies[i]), err);
     if (!code)
-        code = keep_sha(conn, REDIS_SCRIPT_READ, replies[n - 2], err);
-    if (!code)
-        code = keep_sha(conn, REDIS_SCRIPT_CAS, replies[n - 1], err);
-    for (size_t i = 0; i < n; i++)
+        return BERTH_OK;
+    for (size_t i = 0; i < greeting->n; i++)
+        replies[i] = berth_reply_free(replies[i]);
+    /* Whatever it is, there is no store to speak to. */
+    return code == BERTH_UNAVAILABLE ? code
+                                     : unreachable(login->address, "the login failed", err);
+}
+
+static enum berth_code shake_hands(struct redis_conn *conn, const struct redis_login *login,
+                                   int64_t until_tick, struct berth_error *err)
+{
+    struct greeting greeting = {.n = 0};
+    struct berth_reply *replies[HANDSHAKE_MAX] = {NULL};
+    enum berth_code code;
+    size_t at = 0;
+    char db[12];
+
+    say_who(&greeting, login);
+    snprintf(db, sizeof db, "%u", login->address->db);
+    if (login->address->db > 0)
+        say(&greeting, 2, "SELECT", db, NULL);
+    at = greeting.n;
+    for (int i = 0; i < REDIS_N_SCRIPTS; i++)
+        say(&greeting, 3, "SCRIPT", "LOAD", sources[i]);
+    say(&greeting, 3, "INFO", "server", "replication");
+    code = greet(conn, login, &greeting, until_tick, replies, err);
+    if (code)
+        return code;
+    for (int i = 0; i < REDIS_N_SCRIPTS && !code; i++)
+        code = keep_sha(conn, (enum redis_script)i, replies[at + (size_t)i], err);
+    if (!code && (replies[greeting.n - 1]->type != BERTH_REPLY_STRING ||
+                  !redis_identity_parse(replies[greeting.n - 1]->string, &conn->who)))
+        code = unreachable(login->address, "it does not say who it is (INFO)", err);
+    for (size_t i = 0; i < greeting.n; i++)
         berth_reply_free(replies[i]);
-    if (code && code != BERTH_UNAVAILABLE) /* whatever it is, there is no store to speak to */
-        code = berth_fail(err, BERTH_REASON_STORE_UNAVAILABLE, "redis at %s: the login failed",
-                          login->address->shown);
     return code;
 }
 
-enum berth_code redis_conn_open(const struct redis_login *login, int64_t until_tick,
-                                struct redis_conn **ret, struct berth_error *err)
+static enum berth_code connect_conn(const struct redis_address *address, int64_t until_tick,
+                                    struct redis_conn **ret, struct berth_error *err)
 {
     struct redis_conn *conn = calloc(1, sizeof *conn);
     enum berth_code code;
@@ -187,18 +229,51 @@ enum berth_code redis_conn_open(const struct redis_login *login, int64_t until_t
     conn->reader = redis_reader_new();
     if (!conn->reader)
         code = berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
-    else if (login->address->is_unix)
-        code = connect_unix(login->address, until_tick, &conn->fd, err);
+    else if (address->is_unix)
+        code = connect_unix(address, until_tick, &conn->fd, err);
     else
-        code = connect_tcp(login->address, until_tick, &conn->fd, err);
-    if (!code)
-        code = shake_hands(conn, login, until_tick, err);
-    if (code) {
+        code = connect_tcp(address, until_tick, &conn->fd, err);
+    if (code)
         redis_conn_close(conn);
+    else
+        *ret = conn;
+    return code;
+}
+
+enum berth_code redis_conn_open(const struct redis_login *login, int64_t until_tick,
+                                struct redis_conn **ret, struct berth_error *err)
+{
+    struct redis_conn *conn = NULL;
+    enum berth_code code = connect_conn(login->address, until_tick, &conn, err);
+
+    if (code)
         return code;
-    }
-    *ret = conn;
-    return BERTH_OK;
+    code = shake_hands(conn, login, until_tick, err);
+    if (code)
+        redis_conn_close(conn);
+    else
+        *ret = conn;
+    return code;
+}
+
+enum berth_code redis_conn_dial(const struct redis_login *login, int64_t until_tick,
+                                struct redis_conn **ret, struct berth_error *err)
+{
+    struct berth_reply *replies[HANDSHAKE_MAX] = {NULL};
+    struct greeting greeting = {.n = 0};
+    struct redis_conn *conn = NULL;
+    enum berth_code code = connect_conn(login->address, until_tick, &conn, err);
+
+    if (code)
+        return code;
+    say_who(&greeting, login);
+    code = greet(conn, login, &greeting, until_tick, replies, err);
+    berth_reply_free(replies[0]);
+    if (code)
+        redis_conn_close(conn);
+    else
+        *ret = conn;
+    return code;
 }
 
 struct redis_conn *redis_conn_close(struct redis_conn *conn)
@@ -301,6 +376,23 @@ static const char *receive_one(struct redis_conn *conn, int64_t until_tick, size
     }
 }
 
+/* A server that refuses and hangs up has said why; the rest of the answers does not come. */
+static enum berth_code hung_up(struct redis_conn *conn, const struct berth_reply *first,
+                               bool sent, const char *why, struct berth_error *err)
+{
+    BERTH_AUTO(berth_reply_free) struct berth_reply *late = NULL;
+    size_t room = READ_SIZE;
+    const char *refused;
+
+    if (!first && receive_one(conn, 0, &room, &late) == NULL)
+        first = late;
+    refused = first ? redis_reply_error(first) : NULL;
+    if (refused)
+        return redis_map_error(refused, err);
+    return berth_fail(err, sent ? BERTH_REASON_OUTCOME_UNKNOWN : BERTH_REASON_STORE_UNAVAILABLE,
+                      "redis: %s", why);
+}
+
 enum berth_code redis_conn_exchange(struct redis_conn *conn,
                                     const struct redis_command *commands, size_t n,
                                     int64_t until_tick, struct berth_reply **ret,
@@ -309,6 +401,7 @@ enum berth_code redis_conn_exchange(struct redis_conn *conn,
     size_t size, first_size = 0, done = 0, room = REPLY_MAX, n_got = 0;
     BERTH_AUTO(free) char *bytes = join(commands, n, &size, &first_size);
     const char *why = NULL;
+    enum berth_code code;
     int error;
 
     *ret_sent = false;
@@ -316,12 +409,8 @@ enum berth_code redis_conn_exchange(struct redis_conn *conn,
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     error = send_all(conn->fd, bytes, size, until_tick, &done);
     *ret_sent = done >= first_size;
-    if (error) {
-        conn->broken = true;
-        return berth_fail(
-            err, *ret_sent ? BERTH_REASON_OUTCOME_UNKNOWN : BERTH_REASON_STORE_UNAVAILABLE,
-            "redis: sending: %s", strerror(error));
-    }
+    if (error)
+        why = "the connection broke while sending";
     while (!why && n_got < n) {
         why = receive_one(conn, until_tick, &room, &ret[n_got]);
         if (!why)
@@ -330,7 +419,8 @@ enum berth_code redis_conn_exchange(struct redis_conn *conn,
     if (!why)
         return BERTH_OK;
     conn->broken = true;
-    while (n_got > 0)
-        berth_reply_free(ret[--n_got]);
-    return berth_fail(err, BERTH_REASON_OUTCOME_UNKNOWN, "redis: %s", why);
+    code = hung_up(conn, n_got > 0 ? ret[0] : NULL, *ret_sent, why, err);
+    for (; n_got > 0; n_got--)
+        ret[n_got - 1] = berth_reply_free(ret[n_got - 1]);
+    return code;
 }

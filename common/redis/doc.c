@@ -175,6 +175,7 @@ enum berth_code berth_redis_read(struct berth_redis *redis, const struct berth_r
     BERTH_AUTO(berth_reply_free) struct berth_reply *reply = NULL;
     struct berth_doc docs[GETS_MAX] = {0};
     struct redis_words words = {0};
+    const struct redis_order order = {.script = REDIS_SCRIPT_READ, .args = &words};
     const char *wrong = encode(gets, n_gets, &words);
     bool good = !wrong;
     enum berth_code code;
@@ -185,7 +186,7 @@ enum berth_code berth_redis_read(struct berth_redis *redis, const struct berth_r
     else if (words.failed)
         code = berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     else
-        code = redis_eval(redis, REDIS_SCRIPT_READ, &words, 0, NULL, &reply, err);
+        code = redis_eval(redis, &order, NULL, &reply, err);
     redis_words_deinit(&words);
     if (code)
         return code;

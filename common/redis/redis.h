@@ -1,6 +1,12 @@
-/* redis.h - Redis by hiredis, behind own types. Thread-safe: connections are pooled, a
+/* redis.h - Redis 7 by hiredis, behind own types. Thread-safe: connections are pooled, a
  * connection that saw any error is thrown away, commands go out by argv only. Reconnects back
- * off 50 ms .. 2 s while the server is away, and calls then fail at once. */
+ * off 50 ms .. 2 s while the server is away, and calls then fail at once.
+ *
+ * With Sentinels the master is asked for before each connection, and once a second: who is none
+ * any more is left within two seconds, also when it still answers. Only masters are spoken to.
+ *
+ * An ACL user needs, on the keys berth:*, @read @write @scripting and
+ * +ping +info +select +wait. */
 #pragma once
 
 #include <stdbool.h>
@@ -11,10 +17,17 @@
 
 struct berth_redis;
 
+enum { BERTH_REDIS_RUN_ID_SIZE = 41 };
+
 struct berth_redis_options {
-    const char *url;            /* "redis://host[:port][/db]" or "unix:/path[?db=n]" */
-    const char *username;       /* ACL user; NULL or "": the default user */
-    const char *password;       /* NULL or "": none */
+    /* "redis://host[:port][/db]", "unix:/path[?db=n]", or Sentinels, up to eight:
+     * "sentinel:<name of the master>@host[:port][,host[:port]...][/db]" */
+    const char *url;
+    const char *username;          /* ACL user; NULL or "": the default user */
+    const char *password;          /* NULL or "": none */
+    const char *sentinel_username; /* the same, for the Sentinels */
+    const char *sentinel_password;
+    bool any_role;              /* a replica will do, too: for who only looks */
     unsigned max_connections;   /* 0: 16 */
     int64_t connect_timeout_ms; /* 0: 300 */
     int64_t command_timeout_ms; /* 0: 800; so that an absent store shows within a second */
@@ -28,9 +41,10 @@ BERTH_MUST_CHECK enum berth_code berth_redis_new(const struct berth_redis_option
 struct berth_redis *berth_redis_free(struct berth_redis *redis);
 BERTH_DEFINE_AUTO(struct berth_redis *, berth_redis_free)
 
-/* How many connections have been made so far. Another server than before always shows in it, so
- * that who must know of a failover need not ask at every call. */
-uint64_t berth_redis_connections(struct berth_redis *redis);
+/* How many servers it has been so far: 0 none yet, 1 the first, one more with each failover and
+ * restart. Each new connection asks who the server is, so nothing is read from or written to
+ * another one than before without showing here first. */
+uint64_t berth_redis_servers(struct berth_redis *redis);
 
 /* PING. Errors: STORE_UNAVAILABLE. */
 BERTH_MUST_CHECK enum berth_code berth_redis_ping(struct berth_redis *redis,
@@ -56,12 +70,12 @@ struct berth_reply {
 struct berth_reply *berth_reply_free(struct berth_reply *reply);
 BERTH_DEFINE_AUTO(struct berth_reply *, berth_reply_free)
 
-/* One command. sizes NULL: all are C strings. Error replies become errors here, never a reply:
- * LOADING, READONLY, CLUSTERDOWN, TRYAGAIN, BUSY, MASTERDOWN: STORE_UNAVAILABLE; OOM:
- * STORE_UNAVAILABLE (text says memory); NOAUTH, WRONGPASS, NOPERM: STORE_UNAVAILABLE (text says
- * credentials); everything else INTERNAL_BUG.
- * Errors: STORE_UNAVAILABLE when nothing was sent; OUTCOME_UNKNOWN when the answer did not come
- * (for a read the caller may treat that as STORE_UNAVAILABLE). */
+/* One command. sizes NULL: all are C strings. Error replies become errors here, never a reply;
+ * meaning.c lists them. Their texts are ours: Redis' own are only logged.
+ * Errors: STORE_UNAVAILABLE when nothing was done: not sent, or refused by a store that is
+ * starting, full, busy, a replica, without replicas or disk, or not open to us; OUTCOME_UNKNOWN
+ * when the answer did not come (for a read the caller may treat that as STORE_UNAVAILABLE);
+ * INTERNAL_BUG for every other error. */
 BERTH_MUST_CHECK enum berth_code berth_redis_call(struct berth_redis *redis, size_t argc,
                                                   const char *const *argv, const size_t *sizes,
                                                   struct berth_reply **ret,
@@ -119,6 +133,12 @@ void berth_cas_expect(struct berth_cas *cas, const char *key, const char *rev);
  * Redis' time in ms, taken inside the script. */
 BERTH_SENTINEL void berth_cas_write(struct berth_cas *cas, const char *command, const char *key,
                                     ...);
+/* Only on this server (as berth_redis_servers() counts); on another one nothing is written, and
+ * the answer is STORE_UNAVAILABLE. 0: on any. */
+void berth_cas_only_on(struct berth_cas *cas, uint64_t server);
+/* Also while Redis is at its memory limit: for what renews, releases, removes, or records what
+ * has been done already. A full store must not lose locks. */
+void berth_cas_when_full(struct berth_cas *cas);
 /* HSET of one binary value. */
 void berth_cas_hset(struct berth_cas *cas, const char *key, const char *field,
                     const void *value, size_t size);
@@ -133,6 +153,37 @@ BERTH_MUST_CHECK enum berth_code berth_cas_run(struct berth_redis *redis, struct
                                                bool durable, bool *ret_applied,
                                                int64_t *ret_now_ms, struct berth_doc *ret_docs,
                                                struct berth_error *err);
+
+enum berth_outcome {
+    BERTH_OUTCOME_APPLIED,
+    BERTH_OUTCOME_REFUSED,   /* it has not been applied, and cannot be any more */
+    BERTH_OUTCOME_OVERTAKEN, /* nor can it be, but somebody else has written since: it may have
+                                been, and may have been decided on by others */
+};
+
+/**
+ * berth_cas_settle() - what became of a write whose outcome is not known
+ * @cas: as it was run, with at least one expectation
+ * @durable: as it was run
+ *
+ * First a write that makes the other one impossible if it has not taken effect yet: a new rev
+ * of a document it expects (a document that was to be new is left with its rev alone for an
+ * hour: readers take that for absent, and who makes it anew says PERSIST). Only then a look.
+ *
+ * Errors: OUTCOME_UNKNOWN: the store does not answer, or has it and no replica does.
+ */
+BERTH_MUST_CHECK enum berth_code berth_cas_settle(struct berth_redis *redis,
+                                                  struct berth_cas *cas, bool durable,
+                                                  enum berth_outcome *ret,
+                                                  struct berth_error *err);
+
+/* berth_cas_run(), settled where need be. *ret_applied false: decide anew.
+ * Errors: STORE_UNAVAILABLE (nothing was written); OUTCOME_UNKNOWN (it could not be settled, or
+ * was overtaken); INTERNAL_BUG. */
+BERTH_MUST_CHECK enum berth_code berth_cas_run_settled(struct berth_redis *redis,
+                                                       struct berth_cas *cas, bool durable,
+                                                       bool *ret_applied, int64_t *ret_now_ms,
+                                                       struct berth_error *err);
 
 /* A fresh rev: 16 hex digits of 64 random bits. */
 const char *berth_rev_new(char buf[17]);

@@ -1,4 +1,4 @@
-/* reply.c - replies as hiredis' parser hands them over, and what Redis' errors mean to us. */
+/* reply.c - replies as hiredis' parser hands them over. */
 #include <hiredis/hiredis.h>
 
 #include "common/redis/internal.h"
@@ -106,56 +106,4 @@ const char *redis_reply_error(const struct berth_reply *reply)
     for (size_t i = 0; i < reply->n_items && !error; i++)
         error = redis_reply_error(reply->items[i]);
     return error;
-}
-
-static const struct {
-    const char *word; /* the first word of the error */
-    bool final;
-    const char *what; /* NULL: Redis' own text says it */
-} unavailable[] = {
-    {"LOADING", true, NULL},
-    {"READONLY", true, NULL},
-    {"MASTERDOWN", true, NULL},
-    {"CLUSTERDOWN", false, NULL},
-    {"TRYAGAIN", false, NULL},
-    {"BUSY", false, NULL},
-    {"MISCONF", false, NULL},
-    {"NOREPLICAS", false, NULL},
-    {"MOVED", true, "the store is a Redis Cluster, which is not served"},
-    {"ASK", true, "the store is a Redis Cluster, which is not served"},
-    {"OOM", false, "the store is out of memory"},
-    {"NOAUTH", true, "the store wants credentials"},
-    {"WRONGPASS", true, "the store refused the credentials"},
-    {"NOPERM", true, "the credentials do not allow this"},
-};
-
-static int find_unavailable(const char *text)
-{
-    size_t len = strcspn(text, " ");
-
-    for (size_t i = 0; i < BERTH_COUNT(unavailable); i++)
-        if (strlen(unavailable[i].word) == len && memcmp(unavailable[i].word, text, len) == 0)
-            return (int)i;
-    return -1;
-}
-
-bool redis_error_is_final(const char *text)
-{
-    int known = find_unavailable(text);
-
-    return known >= 0 && unavailable[known].final;
-}
-
-enum berth_code redis_map_error(const char *text, struct berth_error *err)
-{
-    const char *args = strstr(text, ", with args");
-    int shown = (int)(args ? (size_t)(args - text) : strlen(text)); /* never show arguments */
-    int known = find_unavailable(text);
-
-    if (known < 0)
-        return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "redis: %.*s", shown, text);
-    if (unavailable[known].what)
-        return berth_fail(err, BERTH_REASON_STORE_UNAVAILABLE, "redis: %s (%.*s)",
-                          unavailable[known].what, shown, text);
-    return berth_fail(err, BERTH_REASON_STORE_UNAVAILABLE, "redis: %.*s", shown, text);
 }

@@ -54,6 +54,7 @@ struct binding_plan {
     enum binding_decision decision;
     bool durable;     /* wait for a replica */
     bool needs_whole; /* only while the index is whole and out of quarantine */
+    bool begins;      /* something new: a store that is full may refuse it */
     bool pins_config; /* compare the config's rev, too */
     bool reindex;     /* i/due is written whether it seems to change or not */
     bool index_add;   /* into i/c/<config> and i/alias */

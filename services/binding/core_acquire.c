@@ -260,6 +260,7 @@ static enum berth_code grant_create(struct binding_view *view, const struct bind
     if (view->config.keyed_create)
         code = add_intent(view, BINDING_INTENT_CREATE, "", view->config.account, err);
     plan->needs_whole = true;
+    plan->begins = true;
     plan->decision = BINDING_ADOPT_OR_CREATE;
     return code;
 }
@@ -285,6 +286,7 @@ static enum berth_code grant_ensure(struct binding_view *view, const struct bind
         /* No intent yet: the holder condemns once the workspace is exported. */
         take_lock(view, want, BINDING_REBUILD);
         plan->needs_whole = true;
+        plan->begins = true;
         plan->decision = BINDING_REBUILD;
         return BERTH_OK;
     }

@@ -358,6 +358,7 @@ static enum berth_code intend(struct binding_view *view, const struct binding_ch
         if (!code && view->quarantine)
             code = berth_fail(err, BERTH_REASON_QUARANTINE, NULL);
         plan->needs_whole = true;
+        plan->begins = true;
         break;
     case BINDING_INTENT_DELETE:
         code = check_condemn(view, intent.sandbox_id, err);

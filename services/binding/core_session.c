@@ -10,7 +10,6 @@ enum berth_code binding_update_session(struct binding_view *view, uint64_t versi
     struct binding_session *s = &view->doc.session;
     enum berth_code code = binding_check_active(view, err);
 
-    (void)plan;
     if (code)
         return code;
     if (version && version != s->version)
@@ -24,6 +23,7 @@ enum berth_code binding_update_session(struct binding_view *view, uint64_t versi
     if (code)
         return code;
     s->version++;
+    plan->begins = true;
     return BERTH_OK;
 }
 

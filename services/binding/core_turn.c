@@ -163,6 +163,7 @@ enum berth_code binding_begin_turn(struct binding_view *view, const char *turn_i
         token->kind = BINDING_TURN;
         snprintf(token->token, sizeof token->token, "%s.%s", turn_id, secret);
         code = turn_event(plan, "TURN_BEGUN", token, err);
+        plan->begins = true;
     }
     if (code)
         return code;

@@ -369,57 +369,6 @@ static enum berth_code build(struct binding_store *store, struct berth_cas *cas,
     return BERTH_OK;
 }
 
-enum outcome { OUTCOME_APPLIED, OUTCOME_REFUSED };
-
-/* A new rev for a document that has rev old; *ret_rev: the one it has afterwards. */
-static enum berth_code touch(struct binding_store *store, const char *key, const char *old,
-                             bool durable, bool *ret_applied, char ret_rev[17],
-                             struct berth_error *err)
-{
-    BERTH_AUTO(berth_cas_free) struct berth_cas *cas = berth_cas_new();
-    struct berth_doc doc = {0};
-    char rev[17], ttl[24];
-    enum berth_code code;
-
-    berth_cas_expect(cas, key, old);
-    berth_cas_write(cas, "HSET", key, "rev", berth_rev_new(rev), (char *)NULL);
-    snprintf(ttl, sizeof ttl, "%" PRId64, store->limits.tombstone_ms);
-    if (!old[0])
-        berth_cas_write(cas, "PEXPIRE", key, ttl, (char *)NULL);
-    code = berth_cas_run(store->redis, cas, durable, ret_applied, NULL, &doc, err);
-    if (code)
-        return code;
-    snprintf(ret_rev, 17, "%s", *ret_applied ? rev : berth_doc_get(&doc, "rev"));
-    berth_doc_deinit(&doc);
-    return BERTH_OK;
-}
-
-/* A write of which it is not known whether it took effect: change the rev it was decided on, if
- * that still stands, so that it cannot any more. If it has taken effect and must be durable,
- * confirm it by one more write: a replica that has the second has the first. */
-static enum berth_code settle(struct binding_store *store, const char *key, const char *old_rev,
-                              char new_rev[17], bool durable, enum outcome *ret,
-                              struct berth_error *err)
-{
-    bool applied = false;
-    char now[17];
-    enum berth_code code = touch(store, key, old_rev, durable, &applied, now, err);
-
-    if (code)
-        return code;
-    *ret = OUTCOME_REFUSED;
-    if (applied || strcmp(now, new_rev) != 0)
-        return BERTH_OK;
-    if (durable) {
-        code = touch(store, key, new_rev, durable, &applied, now, err);
-        if (code || !applied)
-            return code;
-        memcpy(new_rev, now, sizeof now);
-    }
-    *ret = OUTCOME_APPLIED;
-    return BERTH_OK;
-}
-
 /* Take the session's document as it is now; the rest of the view stands. */
 static enum berth_code refresh(struct binding_store *store, const struct binding_ref *ref,
                                struct binding_view *view, const struct berth_doc *doc,
@@ -445,16 +394,34 @@ static enum berth_code refresh(struct binding_store *store, const struct binding
     return BERTH_OK;
 }
 
+/* Runs it, and settles it where the outcome is not known: what was overtaken counts as not
+ * applied, since the rules know their own attempts and tokens again. */
+static enum berth_code run_cas(struct binding_store *store, struct berth_cas *cas, bool durable,
+                               bool *ret_applied, int64_t *ret_now_ms,
+                               struct berth_doc *ret_docs, struct berth_error *err)
+{
+    struct berth_error why = {0};
+    enum berth_outcome outcome = BERTH_OUTCOME_REFUSED;
+    enum berth_code code =
+        berth_cas_run(store->redis, cas, durable, ret_applied, ret_now_ms, ret_docs, &why);
+
+    if (code && why.reason == BERTH_REASON_OUTCOME_UNKNOWN) {
+        code = berth_cas_settle(store->redis, cas, durable, &outcome, &why);
+        *ret_applied = !code && outcome == BERTH_OUTCOME_APPLIED;
+    }
+    if (code && err)
+        *err = why;
+    return code;
+}
+
 static enum berth_code apply(struct binding_store *store, const struct binding_ref *ref,
                              struct binding_view *view, const struct binding_plan *plan,
-                             bool *ret_again, struct berth_error *err)
+                             uint64_t server, bool *ret_again, struct berth_error *err)
 {
     BERTH_AUTO(berth_cas_free) struct berth_cas *cas = berth_cas_new();
     struct keys k;
     struct berth_doc docs[2] = {{0}};
-    struct berth_error why = {0};
-    enum outcome outcome = OUTCOME_REFUSED;
-    bool applied = false;
+    bool applied = false, fresh;
     char rev[17];
     int64_t now_ms = 0;
     enum berth_code code;
@@ -463,21 +430,13 @@ static enum berth_code apply(struct binding_store *store, const struct binding_r
     code = build(store, cas, &k, ref, view, plan, berth_rev_new(rev), err);
     if (code)
         return code;
-    code = berth_cas_run(store->redis, cas, plan->durable, &applied, &now_ms, docs, &why);
-    if (code && why.reason == BERTH_REASON_OUTCOME_UNKNOWN) {
-        if (settle(store, k.session, view->doc.rev, rev, plan->durable, &outcome, NULL)) {
-            if (err)
-                *err = why;
-            return code;
-        }
-        applied = outcome == OUTCOME_APPLIED;
-        code = applied ? BERTH_OK : refresh(store, ref, view, NULL, 0, err);
-    } else if (code) {
-        if (err)
-            *err = why;
-    } else if (!applied) {
-        code = refresh(store, ref, view, plan->pins_config ? NULL : &docs[0], now_ms, err);
-    }
+    berth_cas_only_on(cas, server);
+    if (!plan->begins)
+        berth_cas_when_full(cas);
+    code = run_cas(store, cas, plan->durable, &applied, &now_ms, docs, err);
+    fresh = docs[0].key && !plan->pins_config;
+    if (!code && !applied)
+        code = refresh(store, ref, view, fresh ? &docs[0] : NULL, now_ms, err);
     deinit_docs(docs, plan->pins_config ? 2 : 1);
     if (code)
         return code;
@@ -529,7 +488,7 @@ enum berth_code binding_store_decide(struct binding_store *store, const struct b
                                      struct berth_error *err)
 {
     struct berth_error why = {0};
-    bool failed_over = false;
+    uint64_t server = 0;
     enum berth_code code;
 
     *ret_again = false;
@@ -543,16 +502,16 @@ enum berth_code binding_store_decide(struct binding_store *store, const struct b
     }
     if (plan->needs_whole) {
         code = binding_watch_whole(store->watch, err);
-        if (!code)
-            code = binding_watch_server(store->watch, &failed_over, err);
-        if (!code && failed_over && !view->quarantine) {
+        if (!code && !view->quarantine && binding_watch_quarantined(store->watch)) {
             /* Decided without knowing it. */
             *ret_again = true;
             code = refresh(store, ref, view, NULL, 0, err);
         }
+        /* Nor may it be written to a server that nobody has looked at. */
+        server = binding_watch_servers(store->watch);
     }
     if (!code && !*ret_again && view->doc.dirty)
-        code = apply(store, ref, view, plan, ret_again, err);
+        code = apply(store, ref, view, plan, server, ret_again, err);
     if (code || *ret_again)
         binding_plan_deinit(plan);
     return code;

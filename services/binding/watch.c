@@ -7,7 +7,7 @@
 #include "common/records/keys.h"
 #include "common/time/time.h"
 
-enum { JUMP_MS = 5000, RUN_ID_LEN = 40 };
+enum { JUMP_MS = 5000 };
 
 struct binding_watch {
     struct berth_redis *redis;
@@ -18,9 +18,7 @@ struct binding_watch {
     bool clock_known;
     int64_t clock_offset; /* Redis' time less our tick */
     int64_t quarantine_until_tick;
-    uint64_t asked_at; /* connections made when the server was last asked */
-    bool asked;
-    char run_id[RUN_ID_LEN + 1]; /* "": not asked yet */
+    uint64_t servers; /* so far, when we last looked; 0: none yet */
 };
 
 enum berth_code binding_watch_new(struct berth_redis *redis, const char *deployment,
@@ -82,21 +80,6 @@ void binding_watch_clock(struct binding_watch *watch, int64_t now_ms, int64_t be
                    BERTH_I64(jump));
 }
 
-/* The value of run_id in the answer of INFO. */
-static bool find_run_id(const char *info, char ret[RUN_ID_LEN + 1])
-{
-    const char *at = strstr(info, "run_id:");
-
-    if (!at)
-        return false;
-    at += strlen("run_id:");
-    if (strspn(at, "0123456789abcdef") != RUN_ID_LEN)
-        return false;
-    memcpy(ret, at, RUN_ID_LEN);
-    ret[RUN_ID_LEN] = '\0';
-    return true;
-}
-
 /* A plain command that reads: whatever kept it from being answered, the store is away. */
 static enum berth_code ask(struct binding_watch *watch, size_t argc, const char *const *argv,
                            struct berth_reply **ret, struct berth_error *err)
@@ -108,40 +91,17 @@ static enum berth_code ask(struct binding_watch *watch, size_t argc, const char 
     return BERTH_OK;
 }
 
-enum berth_code binding_watch_server(struct binding_watch *watch, bool *ret_changed,
-                                     struct berth_error *err)
+/* Each connection has asked its server who it is; here it only has to be counted. Called with
+ * the mutex held. */
+static bool look_at_server(struct binding_watch *watch)
 {
-    static const char *const argv[] = {"INFO", "server"};
-    BERTH_AUTO(berth_reply_free) struct berth_reply *reply = NULL;
-    uint64_t made = berth_redis_connections(watch->redis);
-    char run_id[RUN_ID_LEN + 1];
-    bool same, changed;
-    enum berth_code code;
+    uint64_t servers = berth_redis_servers(watch->redis);
+    bool changed = servers > 1 && servers != watch->servers;
 
-    *ret_changed = false;
-    pthread_mutex_lock(&watch->mutex);
-    same = watch->asked && watch->asked_at == made;
-    pthread_mutex_unlock(&watch->mutex);
-    if (same)
-        return BERTH_OK;
-    code = ask(watch, 2, argv, &reply, err);
-    if (code)
-        return code;
-    if (reply->type != BERTH_REPLY_STRING || !find_run_id(reply->string, run_id))
-        return berth_fail(err, BERTH_REASON_STORE_UNAVAILABLE, "INFO server has no run_id");
-
-    pthread_mutex_lock(&watch->mutex);
-    changed = watch->run_id[0] && strcmp(watch->run_id, run_id) != 0;
-    memcpy(watch->run_id, run_id, sizeof run_id);
-    watch->asked = true;
-    watch->asked_at = made;
+    watch->servers = servers;
     if (changed)
         begin_quarantine(watch);
-    pthread_mutex_unlock(&watch->mutex);
-    if (changed)
-        berth_warn("the store is another server than before, creating nothing for a while");
-    *ret_changed = changed;
-    return BERTH_OK;
+    return changed;
 }
 
 enum berth_code binding_watch_whole(struct binding_watch *watch, struct berth_error *err)
@@ -157,13 +117,27 @@ enum berth_code binding_watch_whole(struct binding_watch *watch, struct berth_er
     return BERTH_OK;
 }
 
+uint64_t binding_watch_servers(struct binding_watch *watch)
+{
+    uint64_t servers;
+
+    pthread_mutex_lock(&watch->mutex);
+    servers = watch->servers;
+    pthread_mutex_unlock(&watch->mutex);
+    return servers;
+}
+
 bool binding_watch_quarantined(struct binding_watch *watch)
 {
     int64_t until;
+    bool changed;
 
     pthread_mutex_lock(&watch->mutex);
+    changed = look_at_server(watch);
     until = watch->quarantine_until_tick;
     pthread_mutex_unlock(&watch->mutex);
+    if (changed)
+        berth_warn("the store is another server than before, creating nothing for a while");
     return until && berth_tick_ms() < until;
 }
 
@@ -172,16 +146,14 @@ enum berth_code binding_watch_ready(struct binding_watch *watch, bool *ret_wrong
 {
     static const char *const argv[] = {"GET", BERTH_KEY_DEPLOYMENT};
     BERTH_AUTO(berth_reply_free) struct berth_reply *reply = NULL;
-    bool changed;
     enum berth_code code;
 
     if (ret_wrong)
         *ret_wrong = false;
     code = ask(watch, 2, argv, &reply, err);
-    if (!code)
-        code = binding_watch_server(watch, &changed, err);
     if (code)
         return code;
+    (void)binding_watch_quarantined(watch);
     if (reply->type != BERTH_REPLY_STRING)
         return berth_fail(err, BERTH_REASON_STORE_UNAVAILABLE,
                           "the store was never initialised (no " BERTH_KEY_DEPLOYMENT ")");

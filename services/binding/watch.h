@@ -18,15 +18,15 @@ BERTH_DEFINE_AUTO(struct binding_watch *, binding_watch_free)
  * against our monotonic clock begins a quarantine. */
 void binding_watch_clock(struct binding_watch *watch, int64_t now_ms, int64_t before_tick,
                          int64_t after_tick);
-/* Is it the server of before? Asks it only when a new connection has been made since.
- * *ret_changed: it is not, and the quarantine has begun. Errors: STORE_UNAVAILABLE. */
-BERTH_MUST_CHECK enum berth_code
-binding_watch_server(struct binding_watch *watch, bool *ret_changed, struct berth_error *err);
 /* The index is whole: absence may be believed, and things be created. One trip.
  * Errors: INDEX_RECOVERING, STORE_UNAVAILABLE. */
 BERTH_MUST_CHECK enum berth_code binding_watch_whole(struct binding_watch *watch,
                                                      struct berth_error *err);
+/* Another server than before, or a jump of the clock, was seen less than quarantine_ms ago.
+ * Asks nobody. */
 bool binding_watch_quarantined(struct binding_watch *watch);
+/* The number of the server that was last looked at (berth_redis_servers). */
+uint64_t binding_watch_servers(struct binding_watch *watch);
 /* Errors: STORE_UNAVAILABLE: it does not answer, was never initialised, or is another
  * deployment's (*ret_wrong, may be NULL). */
 BERTH_MUST_CHECK enum berth_code binding_watch_ready(struct binding_watch *watch,

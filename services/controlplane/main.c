@@ -20,7 +20,7 @@
 #include "services/controlplane/token_store.h"
 
 struct settings {
-    char *redis, *redis_user, *redis_password;
+    char *redis, *redis_user, *redis_password, *redis_sentinel_user, *redis_sentinel_password;
     int64_t redis_connections, redis_timeout, redis_replicas;
     char *key_file, *key_command, *suite_key;
     char *binding;
@@ -35,9 +35,12 @@ struct settings {
     }
 
 static const struct berth_config_key keys[] = {
-    KEY(redis, STR, "redis://127.0.0.1:6379", "redis://host:port/db or unix:/path"),
+    KEY(redis, STR, "redis://127.0.0.1:6379",
+        "redis://host:port/db, unix:/path, or sentinel:name@host:port,host:port/db"),
     KEY(redis_user, STR, "", "ACL user of Redis"),
     KEY(redis_password, SECRET, "", "password of Redis; \"@/path\" reads a file"),
+    KEY(redis_sentinel_user, STR, "", "ACL user of the Sentinels"),
+    KEY(redis_sentinel_password, SECRET, "", "password of the Sentinels"),
     KEY(redis_connections, INT, "16", "connections to Redis, at most"),
     KEY(redis_timeout, MS, "800ms", "of one command to Redis"),
     KEY(redis_replicas, INT, "0", "replicas that must have a record before it is answered"),
@@ -105,6 +108,8 @@ static enum berth_code open_redis(const struct settings *c, struct berth_redis *
         .url = c->redis,
         .username = c->redis_user[0] ? c->redis_user : NULL,
         .password = c->redis_password[0] ? c->redis_password : NULL,
+        .sentinel_username = c->redis_sentinel_user,
+        .sentinel_password = c->redis_sentinel_password,
         .max_connections = (unsigned)c->redis_connections,
         .command_timeout_ms = c->redis_timeout,
         .wait_replicas = (unsigned)c->redis_replicas,

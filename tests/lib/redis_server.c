@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <hiredis/hiredis.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -51,7 +52,9 @@ static void write_config(const struct redis_server *server)
     file = fopen(path, "w");
     if (!file)
         die(path);
-    fprintf(file, "dir %s\nunixsocket %s/redis.sock\nport %d\nbind 127.0.0.1\nsave \"\"\n",
+    fprintf(file,
+            "enable-debug-command yes\ndir %s\nunixsocket %s/redis.sock\nport %d\nbind "
+            "127.0.0.1\nsave \"\"\n",
             server->folder, server->folder, server->port);
     fprintf(file, "appendonly %s\nappendfsync always\nlogfile %s/redis.log\n",
             options->keep ? "yes" : "no", server->folder);
@@ -67,7 +70,7 @@ static void write_config(const struct redis_server *server)
 static void exec_server(const struct redis_server *server)
 {
     const char *argv[ARGS_MAX] = {"redis-server"};
-    char config[128];
+    char config[256];
     size_t n = 1;
 
     snprintf(config, sizeof config, "%s/redis.conf", server->folder);
@@ -84,9 +87,20 @@ static void exec_server(const struct redis_server *server)
 static bool answers(const struct redis_server *server, struct berth_error *err)
 {
     /* A new client each time: one that has failed would wait before it tries again. */
-    BERTH_AUTO(berth_redis_free) struct berth_redis *client = redis_server_client(server, NULL);
+    BERTH_AUTO(berth_redis_free)
+    struct berth_redis *client =
+        redis_server_client(server, &(struct berth_redis_options){.any_role = true});
 
     return berth_redis_ping(client, err) == BERTH_OK;
+}
+
+void redis_server_launch(struct redis_server *server)
+{
+    server->pid = fork();
+    if (server->pid < 0)
+        die("fork");
+    if (server->pid == 0)
+        exec_server(server);
 }
 
 static void launch(struct redis_server *server)
@@ -94,11 +108,7 @@ static void launch(struct redis_server *server)
     int64_t until_tick = berth_tick_ms() + START_DEADLINE_MS;
     struct berth_error err = {0};
 
-    server->pid = fork();
-    if (server->pid < 0)
-        die("fork");
-    if (server->pid == 0)
-        exec_server(server);
+    redis_server_launch(server);
     while (!answers(server, &err)) {
         if (waitpid(server->pid, NULL, WNOHANG) != 0 || berth_tick_ms() > until_tick) {
             fprintf(stderr, "redis-server does not come up: %s\n", err.text);
@@ -205,4 +215,116 @@ struct berth_reply *redis_run(struct berth_redis *client, ...)
         abort();
     }
     return reply;
+}
+
+/* ------------------------------------------------------------------------ Sentinel */
+
+static void write_sentinel_config(const struct redis_sentinel *sentinel,
+                                  const struct redis_server *master, const char *password)
+{
+    char path[128];
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/sentinel.conf", sentinel->folder);
+    file = fopen(path, "w");
+    if (!file)
+        die(path);
+    fprintf(file, "dir %s\nport %d\nbind 127.0.0.1\nlogfile %s/sentinel.log\n",
+            sentinel->folder, sentinel->port, sentinel->folder);
+    fprintf(file,
+            "sentinel monitor m 127.0.0.1 %d 1\nsentinel down-after-milliseconds m 300\n"
+            "sentinel failover-timeout m 3000\n",
+            master->port);
+    if (master->options.password)
+        fprintf(file, "sentinel auth-pass m %s\n", master->options.password);
+    if (password)
+        fprintf(file, "requirepass %s\n", password);
+    if (fclose(file) != 0)
+        die(path);
+}
+
+/* Of items in the answer; -1: no answer, or an error. */
+static int sentinel_ask(const struct redis_sentinel *sentinel, const char *password,
+                        const char *what)
+{
+    redisContext *context =
+        redisConnectWithTimeout("127.0.0.1", sentinel->port, (struct timeval){.tv_sec = 1});
+    redisReply *reply = NULL;
+    int n = -1;
+
+    if (context && !context->err && password)
+        freeReplyObject(redisCommand(context, "AUTH %s", password));
+    if (context && !context->err)
+        reply = redisCommand(context, "SENTINEL %s m", what);
+    if (reply && reply->type != REDIS_REPLY_ERROR)
+        n = (int)reply->elements;
+    freeReplyObject(reply);
+    if (context)
+        redisFree(context);
+    return n;
+}
+
+static void launch_sentinel(struct redis_sentinel *sentinel, const struct redis_server *master,
+                            const char *password, int n_replicas)
+{
+    int64_t until_tick = berth_tick_ms() + START_DEADLINE_MS;
+    char config[128];
+
+    write_sentinel_config(sentinel, master, password);
+    snprintf(config, sizeof config, "%s/sentinel.conf", sentinel->folder);
+    sentinel->pid = fork();
+    if (sentinel->pid < 0)
+        die("fork");
+    if (sentinel->pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        setsid();
+        execlp("redis-server", "redis-server", config, "--sentinel", (char *)NULL);
+        _exit(127);
+    }
+    while (sentinel_ask(sentinel, password, "replicas") < n_replicas) {
+        if (berth_tick_ms() > until_tick) {
+            fprintf(stderr, "the Sentinel does not find the replicas\n");
+            abort();
+        }
+        poll(NULL, 0, 10);
+    }
+}
+
+void redis_sentinel_start(struct redis_sentinel *sentinel, const struct redis_server *master,
+                          const char *password, int n_replicas)
+{
+    *sentinel = (struct redis_sentinel){.port = free_port()};
+    snprintf(sentinel->folder, sizeof sentinel->folder, "%s/berth-sentinel-XXXXXX",
+             getenv("TMPDIR") && strlen(getenv("TMPDIR")) < 40 ? getenv("TMPDIR") : "/tmp");
+    if (!mkdtemp(sentinel->folder))
+        die("mkdtemp");
+    launch_sentinel(sentinel, master, password, n_replicas);
+}
+
+static void kill_sentinel(struct redis_sentinel *sentinel)
+{
+    kill(sentinel->pid, SIGKILL);
+    waitpid(sentinel->pid, NULL, 0);
+}
+
+void redis_sentinel_move(struct redis_sentinel *sentinel, const struct redis_server *master,
+                         const char *password)
+{
+    kill_sentinel(sentinel);
+    launch_sentinel(sentinel, master, password, 0);
+}
+
+void redis_sentinel_failover(const struct redis_sentinel *sentinel, const char *password)
+{
+    int64_t until_tick = berth_tick_ms() + START_DEADLINE_MS;
+
+    /* It must have heard of the replica lately. */
+    while (sentinel_ask(sentinel, password, "failover") < 0 && berth_tick_ms() < until_tick)
+        poll(NULL, 0, 50);
+}
+
+void redis_sentinel_stop(struct redis_sentinel *sentinel)
+{
+    kill_sentinel(sentinel);
+    nftw(sentinel->folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }

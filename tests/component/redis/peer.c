@@ -18,6 +18,10 @@ struct client {
     char buf[BUF_SIZE];
 };
 
+#define HEX(c) c c c c c c c c c c c c c c c c c c c c
+static const char INFO[] = "$200\r\n# Server\r\nrun_id:" HEX(
+    "ab") "\r\n# Replication\r\nrole:master\r\n"
+          "master_replid:" HEX("cd") "\r\nmaster_replid2:" HEX("00") "\r\n\r\n";
 static const char SHA[] = "$40\r\n0123456789012345678901234567890123456789\r\n";
 
 static void die(const char *what)
@@ -70,6 +74,8 @@ static bool answer_one(struct peer *peer, int fd, const char *name)
 {
     if (strcmp(name, "SCRIPT") == 0)
         return send(fd, SHA, sizeof SHA - 1, MSG_NOSIGNAL) > 0;
+    if (strcmp(name, "INFO") == 0)
+        return send(fd, INFO, sizeof INFO - 1, MSG_NOSIGNAL) > 0;
     if (strcmp(name, "AUTH") == 0 || strcmp(name, "SELECT") == 0)
         return send(fd, "+OK\r\n", 5, MSG_NOSIGNAL) > 0;
     peer->n_commands++;

@@ -242,7 +242,7 @@ START_TEST(berth_cas_run__wrongtype_in_last_write__nothing_written)
     berth_cas_write(cas, "ZADD", KEY_DUE, "1", "s1", NULL);
     ck_assert_int_eq(berth_cas_run(redis, cas, false, &applied, NULL, NULL, &err),
                      BERTH_INTERNAL);
-    ck_assert_ptr_nonnull(strstr(err.text, "WRONGTYPE"));
+    ck_assert_ptr_nonnull(strstr(err.text, "another type"));
     ck_assert(!applied);
     ck_assert_int_eq(get_integer("EXISTS", KEY_S), 0);
 }

@@ -78,7 +78,14 @@ static const struct {
     {"-NOPERM this user has no permissions\r\n", BERTH_REASON_STORE_UNAVAILABLE},
     {"-MOVED 3999 127.0.0.1:6381\r\n", BERTH_REASON_STORE_UNAVAILABLE},
     {"-ASK 3999 127.0.0.1:6381\r\n", BERTH_REASON_STORE_UNAVAILABLE},
+    {"-NOSCRIPT No matching script\r\n", BERTH_REASON_STORE_UNAVAILABLE},
+    {"-UNBLOCKED force unblock\r\n", BERTH_REASON_STORE_UNAVAILABLE},
+    {"-ERR max number of clients reached\r\n", BERTH_REASON_STORE_UNAVAILABLE},
+    {"-ERR Error running script: Script killed by user with SCRIPT KILL.\r\n",
+     BERTH_REASON_STORE_UNAVAILABLE},
     {"-WRONGTYPE Operation against a key\r\n", BERTH_REASON_INTERNAL_BUG},
+    {"-EXECABORT Transaction discarded\r\n", BERTH_REASON_INTERNAL_BUG},
+    {"-CROSSSLOT Keys in request\r\n", BERTH_REASON_INTERNAL_BUG},
     {"-ERR syntax error\r\n", BERTH_REASON_INTERNAL_BUG},
     {"-LOADINGX not the same word\r\n", BERTH_REASON_INTERNAL_BUG},
     {"-\r\n", BERTH_REASON_INTERNAL_BUG},
@@ -100,14 +107,18 @@ START_TEST(redis__error_reply__mapped)
     ck_assert_str_eq(berth_reason_name(err.reason), berth_reason_name(error_rows[_i].reason));
     ck_assert_int_ne(cas_one(redis, &err), BERTH_OK);
     ck_assert_str_eq(berth_reason_name(err.reason), berth_reason_name(error_rows[_i].reason));
-    ck_assert_int_eq(peer.n_commands, 3); /* answered is answered: nothing is sent twice */
+    /* Answered is answered: nothing is sent twice, but to another server than a replica. */
+    if (strncmp(peer.answer, "-READONLY", 9) == 0)
+        ck_assert_int_eq(peer.n_commands, 6);
+    else if (strncmp(peer.answer, "-NOSCRIPT", 9) != 0)
+        ck_assert_int_eq(peer.n_commands, 3);
     berth_redis_free(redis);
     peer_stop(&peer);
 }
 END_TEST
 
-/* Redis repeats arguments in one of its errors; they never get into ours. */
-START_TEST(redis__unknown_command__arguments_not_shown)
+/* Redis' own text, which may repeat arguments, never gets into ours. */
+START_TEST(redis__unknown_error__text_not_shown)
 {
     struct peer peer = {
         .answer = "-ERR unknown command 'FOO', with args beginning with: 'sesame' \r\n"};
@@ -117,7 +128,7 @@ START_TEST(redis__unknown_command__arguments_not_shown)
     peer_start(&peer);
     redis = client_of(&peer);
     ck_assert_int_eq(call(redis, &err), BERTH_INTERNAL);
-    ck_assert_ptr_nonnull(strstr(err.text, "unknown command 'FOO'"));
+    ck_assert_ptr_null(strstr(err.text, "FOO"));
     ck_assert_ptr_null(strstr(err.text, "sesame"));
     berth_redis_free(redis);
     peer_stop(&peer);
@@ -268,7 +279,7 @@ int main(void)
 
     tcase_set_timeout(tcase, 30);
     tcase_add_loop_test(tcase, redis__error_reply__mapped, 0, (int)BERTH_COUNT(error_rows));
-    tcase_add_test(tcase, redis__unknown_command__arguments_not_shown);
+    tcase_add_test(tcase, redis__unknown_error__text_not_shown);
     tcase_add_loop_test(tcase, redis__broken_answer__unknown_for_writes_unavailable_for_reads,
                         0, (int)BERTH_COUNT(broken_rows));
     tcase_add_loop_test(tcase, redis__odd_answer__internal, 0, (int)BERTH_COUNT(odd_rows));

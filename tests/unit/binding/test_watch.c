@@ -63,12 +63,11 @@ END_TEST
 START_TEST(watch__store_away__unavailable)
 {
     struct berth_error err = {0};
-    bool changed = true, wrong = true;
+    bool wrong = true;
 
     ck_assert_int_eq(binding_watch_whole(watch, &err), BERTH_UNAVAILABLE);
     ck_assert_str_eq(berth_reason_name(err.reason), "STORE_UNAVAILABLE");
-    ck_assert_int_eq(binding_watch_server(watch, &changed, &err), BERTH_UNAVAILABLE);
-    ck_assert(!changed);
+    ck_assert(!binding_watch_quarantined(watch));
     ck_assert_int_eq(binding_watch_ready(watch, &wrong, &err), BERTH_UNAVAILABLE);
     ck_assert(!wrong);
 }
