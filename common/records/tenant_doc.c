@@ -98,6 +98,13 @@ enum berth_code berth_tenant_doc_parse(const struct berth_doc *doc,
         return broken(doc, "rev is not 16 characters", err);
     memcpy(out.rev, rev, sizeof out.rev);
 
+    /* A rev alone is no record (berth_cas_settle). */
+    if (!berth_doc_has(doc, "disabled") && !berth_doc_has(doc, "default_config") &&
+        !berth_doc_has(doc, "tenant")) {
+        out.exists = false;
+        *ret = out;
+        return BERTH_OK;
+    }
     disabled = berth_doc_get(doc, "disabled");
     if (strcmp(disabled, "0") != 0 && strcmp(disabled, "1") != 0)
         return broken(doc, "disabled is neither 0 nor 1", err);

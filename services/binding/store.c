@@ -92,7 +92,9 @@ static enum berth_code take_tenant(const struct berth_doc *doc, struct binding_t
     const char *disabled = berth_doc_get(doc, "disabled");
     const char *config = berth_doc_get(doc, "default_config");
 
-    if (!doc->exists) {
+    /* A rev alone is no record (berth_cas_settle). */
+    if (!doc->exists || (berth_doc_get(doc, "rev")[0] && !berth_doc_has(doc, "disabled") &&
+                         !berth_doc_has(doc, "default_config"))) {
         *ret = (struct binding_tenant){0};
         return BERTH_OK;
     }

@@ -84,7 +84,8 @@ static enum berth_code run(struct cp *cp, struct berth_cas *cas, const char *ten
                            const char *config_id, bool *ret_applied, struct berth_error *err)
 {
     int64_t now_ms;
-    enum berth_code code = berth_cas_run(cp->redis, cas, true, ret_applied, &now_ms, NULL, err);
+    enum berth_code code =
+        berth_cas_run_settled(cp->redis, cas, true, ret_applied, &now_ms, err);
 
     cp_cache_forget(cp->cache, tenant, config_id);
     return code;
@@ -148,6 +149,7 @@ enum berth_code cp_config_remove(struct cp *cp, const struct cp_config_read *rea
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     berth_cas_expect(cas, berth_key_config(key, tenant, config_id), read->rev);
     berth_cas_write(cas, "DEL", key, NULL);
+    berth_cas_when_full(cas);
     berth_cas_expect(cas, berth_key_tenant(key, tenant), read->tenant.rev);
     berth_cas_write(cas, "ZREM", berth_key_index_configs(key, tenant), config_id, NULL);
     code = add_event(cas, tenant, config_id, "deleted", err);

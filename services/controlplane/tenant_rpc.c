@@ -152,7 +152,9 @@ static enum berth_code store(struct cp *cp, const char *tenant, const char *rev,
     berth_cas_write(cas, "HSET", key, "rev", berth_rev_new(doc->rev), "tenant", json,
                     "default_config", doc->default_config, "disabled",
                     doc->disabled ? "1" : "0", NULL);
-    code = berth_cas_run(cp->redis, cas, true, ret_applied, &now_ms, NULL, err);
+    /* What was left of a write that had to be settled would expire. */
+    berth_cas_write(cas, "PERSIST", key, NULL);
+    code = berth_cas_run_settled(cp->redis, cas, true, ret_applied, &now_ms, err);
     cp_cache_forget(cp->cache, tenant, NULL);
     return code;
 }
@@ -193,6 +195,7 @@ static enum berth_code create(struct cp *cp, const CreateTenantRequest *req, con
     for (int i = 0; i < CP_CAS_TRIES; i++) {
         struct berth_tenant_doc doc;
         bool applied = false;
+        char rev[sizeof doc.rev];
         enum berth_code code = read_tenant(cp, tenant, "", &doc, NULL, err);
 
         if (!code && doc.exists) {
@@ -212,7 +215,8 @@ static enum berth_code create(struct cp *cp, const CreateTenantRequest *req, con
         read_quotas(req->tenant->quotas, &doc.quotas);
         snprintf(doc.create_request_id, sizeof doc.create_request_id, "%s", req->request_id);
         snprintf(doc.created_by, sizeof doc.created_by, "%s", actor);
-        code = store(cp, tenant, "", "", &doc, &applied, err);
+        memcpy(rev, doc.rev, sizeof rev);
+        code = store(cp, tenant, rev, "", &doc, &applied, err);
         if (code || applied) {
             if (!code)
                 *ret = doc;

@@ -278,7 +278,7 @@ static enum berth_code try_add(struct cp *cp, const char *tenant,
                           CP_TOKENS_MAX);
     berth_cas_write(cas, "HSET", key, "rev", berth_rev_new(rev),
                     field_of(field, token->token_id), json, NULL);
-    return berth_cas_run(cp->redis, cas, true, ret_applied, &now_ms, NULL, err);
+    return berth_cas_run_settled(cp->redis, cas, true, ret_applied, &now_ms, err);
 }
 
 /* Best effort: without its document it is nobody's. */
@@ -355,7 +355,8 @@ static enum berth_code try_remove(struct cp *cp, const char *tenant, const char 
     berth_cas_expect(cas, berth_key_tenant(key, tenant), rev);
     berth_cas_write(cas, "HSET", key, "rev", berth_rev_new(rev), NULL);
     berth_cas_write(cas, "HDEL", key, field_of(field, token_id), NULL);
-    return berth_cas_run(cp->redis, cas, true, ret_applied, &now_ms, NULL, err);
+    berth_cas_when_full(cas);
+    return berth_cas_run_settled(cp->redis, cas, true, ret_applied, &now_ms, err);
 }
 
 enum berth_code cp_token_remove(struct cp *cp, const char *tenant, const char *token_id,

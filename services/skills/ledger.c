@@ -236,7 +236,9 @@ enum berth_code ledger_write(struct berth_redis *redis, const struct ledger *led
     if (!cas)
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     code = write_row(cas, ledger, row, change, err);
-    return code ? code : berth_cas_run(redis, cas, true, ret_applied, &now_ms, NULL, err);
+    if (change != LEDGER_BUILD) /* a store that is full takes what is there, or goes */
+        berth_cas_when_full(cas);
+    return code ? code : berth_cas_run_settled(redis, cas, true, ret_applied, &now_ms, err);
 }
 
 void ledger_planned_name(char buf[LEDGER_NAME_SIZE], const char *tenant, const char *config_id,

@@ -6,7 +6,7 @@
 
 #include "common/rpc/rpc.h"
 #include "services/binding/binding.h"
-#include "tests/component/binding/proxy.h"
+#include "tests/lib/redis_proxy.h"
 #include "tests/lib/redis_server.h"
 
 #include "berth/binding/v1/binding.pb-c.h"

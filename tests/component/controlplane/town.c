@@ -61,7 +61,7 @@ static void describe(struct process *process, const struct town *town, const cha
         add(process, "--metrics_listen=127.0.0.1:%d", process->metrics_port);
     else
         add(process, "--metrics_listen=");
-    add(process, "--redis=%s", town->redis.url);
+    add(process, "--redis=%s", town->proxy ? town->proxy->url : town->redis.url);
 }
 
 void process_start(struct process *process)
@@ -526,6 +526,9 @@ void town_open(struct town *town, const struct town_options *options)
     write_key(town);
     redis_server_start(&town->redis, &redis);
     town->store = redis_server_client(&town->redis, NULL);
+    town->proxy = options->proxy;
+    if (town->proxy)
+        proxy_start(town->proxy, town->redis.folder, town->redis.url + strlen("unix:"));
     berth_reply_free(redis_run(town->store, "SET", "berth:deployment", "test", NULL));
     berth_reply_free(redis_run(town->store, "SET", "berth:epoch", "1", NULL));
     snprintf(socket, sizeof socket, "%s/adapter.sock", town->dir);
@@ -570,6 +573,8 @@ void town_close(struct town *town)
     process_stop(&town->binding);
     fake_free(town->fake);
     berth_redis_free(town->store);
+    if (town->proxy)
+        proxy_stop(town->proxy);
     redis_server_stop(&town->redis);
     if (!getenv("BERTH_KEEP")) {
         const char *const args[] = {"rm", "-rf", town->dir, NULL};

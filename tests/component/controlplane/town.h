@@ -11,6 +11,7 @@
 #include "common/rpc/rpc.h"
 #include "common/time/time.h"
 #include "tests/component/controlplane/fake_adapter.h"
+#include "tests/lib/redis_proxy.h"
 #include "tests/lib/redis_server.h"
 
 #include "berth/binding/v1/binding.pb-c.h"
@@ -38,6 +39,7 @@ struct process {
 struct town {
     char dir[64];
     struct redis_server redis;
+    struct proxy *proxy;       /* between the services and Redis; NULL: none */
     struct berth_redis *store; /* the test's own client */
     struct fake_adapter *fake;
     struct process binding, planes[PLANES], skills;
@@ -54,8 +56,9 @@ struct town_options {
     const char *lock_lease;  /* "": 60s */
     const char *verify;      /* verify_interval; NULL: 30s */
     bool not_keyed;
-    bool no_config; /* tenants only */
-    bool metrics;   /* for town_metrics() */
+    bool no_config;      /* tenants only */
+    bool metrics;        /* for town_metrics() */
+    struct proxy *proxy; /* lives as long as the town; or NULL */
 };
 
 void town_open(struct town *town, const struct town_options *options);

@@ -1,8 +1,9 @@
-#include "tests/component/binding/proxy.h"
+#include "tests/lib/redis_proxy.h"
 
 #include <check.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -13,6 +14,8 @@ enum { PAIRS_MAX = 64, CHUNK = 1 << 16 };
 struct pair {
     int client, server;
     int doomed; /* its next reply is lost */
+    char *held; /* bytes that do not go on yet; nobody is at the other end any more */
+    size_t held_size;
 };
 
 static int open_socket(const char *path, int listening)
@@ -34,9 +37,22 @@ static int open_socket(const char *path, int listening)
 
 static void drop(struct pair *pair)
 {
+    if (pair->client >= 0)
+        close(pair->client);
+    if (pair->server >= 0)
+        close(pair->server);
+    free(pair->held);
+    *pair = (struct pair){.client = -1, .server = -1};
+}
+
+static void hold(struct pair *pair, const char *data, size_t size)
+{
+    pair->held = malloc(size);
+    ck_assert_ptr_nonnull(pair->held);
+    memcpy(pair->held, data, size);
+    pair->held_size = size;
     close(pair->client);
-    close(pair->server);
-    *pair = (struct pair){-1, -1, 0};
+    pair->client = -1;
 }
 
 static int send_all(int fd, const char *data, ssize_t size)
@@ -71,17 +87,26 @@ static void from_client(struct proxy *proxy, struct pair *pair)
             drop(pair);
             return;
         }
+        if (loss == PROXY_HOLD_REQUEST) {
+            hold(pair, chunk, (size_t)n);
+            return;
+        }
         pair->doomed = 1;
     }
     if (n <= 0 || send_all(pair->server, chunk, n) < 0)
         drop(pair);
 }
 
-static void from_server(struct pair *pair)
+static void from_server(struct proxy *proxy, struct pair *pair)
 {
     static char chunk[CHUNK];
     ssize_t n = recv(pair->server, chunk, sizeof chunk, 0);
 
+    if (pair->client < 0) {
+        drop(pair);
+        atomic_fetch_add(&proxy->released, 1);
+        return;
+    }
     if (n <= 0 || pair->doomed || send_all(pair->client, chunk, n) < 0)
         drop(pair);
 }
@@ -92,9 +117,9 @@ static void accept_one(struct proxy *proxy, struct pair *pairs)
     int server = open_socket(proxy->target, 0);
 
     for (int i = 0; client >= 0 && server >= 0 && i < PAIRS_MAX; i++) {
-        if (pairs[i].client >= 0)
+        if (pairs[i].server >= 0)
             continue;
-        pairs[i] = (struct pair){client, server, 0};
+        pairs[i] = (struct pair){.client = client, .server = server};
         return;
     }
     if (client >= 0)
@@ -103,13 +128,26 @@ static void accept_one(struct proxy *proxy, struct pair *pairs)
         close(server);
 }
 
+/* False: it was the end that was asked for. */
+static int release_held(struct proxy *proxy, struct pair *pairs)
+{
+    char byte = 'x';
+
+    if (read(proxy->stop[0], &byte, 1) != 1 || byte == 'x')
+        return 0;
+    for (int i = 0; i < PAIRS_MAX; i++)
+        if (pairs[i].held)
+            send_all(pairs[i].server, pairs[i].held, (ssize_t)pairs[i].held_size);
+    return 1;
+}
+
 static void *run(void *arg)
 {
     struct proxy *proxy = arg;
     struct pair pairs[PAIRS_MAX];
 
     for (int i = 0; i < PAIRS_MAX; i++)
-        pairs[i] = (struct pair){-1, -1, 0};
+        pairs[i] = (struct pair){.client = -1, .server = -1};
     for (;;) {
         struct pollfd fds[2 + 2 * PAIRS_MAX] = {{.fd = proxy->stop[0], .events = POLLIN},
                                                 {.fd = proxy->listener, .events = POLLIN}};
@@ -119,20 +157,19 @@ static void *run(void *arg)
             fds[3 + 2 * i] = (struct pollfd){.fd = pairs[i].server, .events = POLLIN};
         }
         poll(fds, 2 + 2 * PAIRS_MAX, -1);
-        if (fds[0].revents)
+        if (fds[0].revents && !release_held(proxy, pairs))
             break;
         for (int i = 0; i < PAIRS_MAX; i++) {
             if (pairs[i].client >= 0 && fds[2 + 2 * i].revents)
                 from_client(proxy, &pairs[i]);
-            if (pairs[i].client >= 0 && fds[3 + 2 * i].revents)
-                from_server(&pairs[i]);
+            if (pairs[i].server >= 0 && fds[3 + 2 * i].revents)
+                from_server(proxy, &pairs[i]);
         }
         if (fds[1].revents)
             accept_one(proxy, pairs);
     }
     for (int i = 0; i < PAIRS_MAX; i++)
-        if (pairs[i].client >= 0)
-            drop(&pairs[i]);
+        drop(&pairs[i]);
     return NULL;
 }
 
@@ -146,6 +183,15 @@ void proxy_start(struct proxy *proxy, const char *folder, const char *target)
     ck_assert_int_ge(proxy->listener, 0);
     ck_assert_int_eq(pipe(proxy->stop), 0);
     ck_assert_int_eq(pthread_create(&proxy->thread, NULL, run, proxy), 0);
+}
+
+void proxy_release(struct proxy *proxy)
+{
+    int before = atomic_load(&proxy->released);
+
+    ck_assert_int_eq(write(proxy->stop[1], "r", 1), 1);
+    while (atomic_load(&proxy->released) == before)
+        usleep(500);
 }
 
 void proxy_stop(struct proxy *proxy)
