@@ -11,6 +11,7 @@
 
 #include "common/log/log.h"
 #include "common/rpc/core.h"
+#include "common/rpc/writes.h"
 #include "common/time/time.h"
 
 enum {
@@ -218,6 +219,8 @@ ssize_t recvmsg(int fd, struct msghdr *message, int flags)
     size_t left = (size_t)size;
     int64_t now_ms;
 
+    if (size > 0)
+        rpc_writes_heard(fd);
     if (!frames || !atomic_load_explicit(&frames->judged, memory_order_acquire))
         return size;
     RPC_TSAN_ACQUIRE(frames);

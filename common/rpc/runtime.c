@@ -11,6 +11,7 @@
 
 #include "common/log/log.h"
 #include "common/rpc/core.h"
+#include "common/rpc/writes.h"
 #include "common/time/time.h"
 
 enum {
@@ -172,21 +173,33 @@ static void run_delays(void)
     }
 }
 
+static int64_t wait_ms(void)
+{
+    int64_t ms;
+
+    if (rpc_writes_held())
+        return 0;
+    ms = runtime.delays ? runtime.delays->tick_ms - berth_tick_ms() : INT64_MAX;
+    return ms < 0 ? 0 : ms;
+}
+
 static void *poll_thread(void *arg)
 {
     grpc_completion_queue *queue = arg;
 
     for (;;) {
-        int64_t wait_ms =
-            runtime.delays ? runtime.delays->tick_ms - berth_tick_ms() : INT64_MAX;
-        grpc_event event =
-            grpc_completion_queue_next(queue, rpc_deadline(wait_ms < 0 ? 0 : wait_ms), NULL);
+        grpc_event event = grpc_completion_queue_next(queue, rpc_deadline(wait_ms()), NULL);
 
+        /* What the core writes by itself while it waits is not held: nobody would flush. */
+        rpc_writes_gather(true);
         if (event.type == GRPC_QUEUE_SHUTDOWN)
             return NULL;
         if (event.type == GRPC_OP_COMPLETE)
             rpc_complete(&event);
+        else
+            rpc_writes_flush();
         run_delays();
+        rpc_writes_gather(rpc_writes_held());
     }
 }
 
