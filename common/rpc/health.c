@@ -238,7 +238,7 @@ enum berth_code berth_health_add(struct berth_server *server, struct berth_error
 {
     static const struct berth_method methods[] = {
         {"/grpc.health.v1.Health/Check", &grpc__health__v1__health_check_request__descriptor,
-         check, NULL, BERTH_METHOD_PRIORITY | RPC_METHOD_ALWAYS},
+         check, NULL, BERTH_METHOD_QUICK | RPC_METHOD_ALWAYS},
         {"/grpc.health.v1.Health/Watch", &grpc__health__v1__health_check_request__descriptor,
          NULL, open_watch, RPC_METHOD_ALWAYS},
     };

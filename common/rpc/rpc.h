@@ -229,6 +229,8 @@ enum berth_method_flags {
     BERTH_METHOD_UNGUARDED = 4, /* evented: messages reach the callbacks unscanned; the handler
                                    decodes with berth_decode() or forwards undecoded, and shows
                                    the first one to berth_call_judge() */
+    BERTH_METHOD_QUICK = 8, /* unary: never blocks, no lock held for long, microseconds; runs
+                               on the thread that serves the sockets, not on the pool */
 };
 
 struct berth_method {
@@ -376,7 +378,8 @@ berth_channel_call(struct berth_channel *channel, const char *path, const Protob
                    struct berth_error *err);
 
 /* The same without a waiting thread: done is called once, on pool, with resp taken (BERTH_OK)
- * or err borrowed. */
+ * or err borrowed. pool NULL: on the thread that serves the sockets, which it must not block
+ * (or, where nothing was sent, before this returns). */
 typedef void (*berth_done_fn)(void *arg, enum berth_code code, ProtobufCMessage *resp,
                               const struct berth_error *err);
 void berth_channel_call_async(struct berth_channel *channel, const char *path,

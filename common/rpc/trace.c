@@ -1,7 +1,6 @@
 #include "common/rpc/trace.h"
 
 #include <stdint.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "common/ids/ids.h"
@@ -11,7 +10,8 @@ enum {
     TRACE_AT = 3,
     TRACE_LEN = 32,
     SPAN_AT = 36,
-    SPAN_LEN = 16
+    SPAN_LEN = 16,
+    DRAWN_SIZE = 512,
 };
 
 static bool hex_not_zero(const char *text, size_t len)
@@ -34,27 +34,42 @@ static bool well_formed(const char *text, size_t size)
            (hex_not_zero(text + LEN - 2, 2) || memcmp(text + LEN - 2, "00", 2) == 0);
 }
 
+/* Ids are no secrets: one trip to the kernel for many of them. */
+static void draw(uint8_t *ret, size_t size)
+{
+    static _Thread_local uint8_t drawn[DRAWN_SIZE];
+    static _Thread_local size_t n_left;
+
+    if (n_left < size) {
+        berth_random(drawn, sizeof drawn);
+        n_left = sizeof drawn;
+    }
+    n_left -= size;
+    memcpy(ret, drawn + n_left, size);
+}
+
 void rpc_trace_begin(const char *given, size_t given_size,
                      char traceparent[RPC_TRACEPARENT_SIZE],
                      char request_id[RPC_REQUEST_ID_SIZE])
 {
     uint8_t random[8 + 16 + 8];
-    char trace[33], span[17];
 
     if (given && well_formed(given, given_size)) {
         memcpy(traceparent, given, LEN);
         traceparent[LEN] = 0;
-        berth_random(random, 8);
+        draw(random, 8);
         berth_hex(request_id, random, 8);
         return;
     }
-    berth_random(random, sizeof random);
+    draw(random, sizeof random);
     berth_hex(request_id, random, 8);
     random[8] |= 1; /* neither may be all zero */
     random[24] |= 1;
-    berth_hex(trace, random + 8, 16);
-    berth_hex(span, random + 24, 8);
-    snprintf(traceparent, RPC_TRACEPARENT_SIZE, "00-%s-%s-01", trace, span);
+    memcpy(traceparent, "00-", TRACE_AT);
+    berth_hex(traceparent + TRACE_AT, random + 8, TRACE_LEN / 2);
+    traceparent[SPAN_AT - 1] = '-';
+    berth_hex(traceparent + SPAN_AT, random + 24, SPAN_LEN / 2);
+    memcpy(traceparent + SPAN_AT + SPAN_LEN, "-01", 4);
 }
 
 const char *rpc_trace_id(const char *traceparent, char buf[33])

@@ -99,7 +99,7 @@ static enum berth_code decode_request(struct berth_call *call, struct berth_erro
     return code;
 }
 
-/* On a worker. Takes one ref. */
+/* On a worker, or of a quick method on the queue's thread. Takes one ref. */
 static void serve(void *arg)
 {
     struct berth_call *call = arg;
@@ -138,7 +138,8 @@ static void on_request(void *owner, bool ok)
 {
     struct berth_call *call = owner;
     struct berth_server *server = call->server;
-    bool priority = call->method->def.flags & BERTH_METHOD_PRIORITY;
+    unsigned flags = call->method->def.flags;
+    bool priority = flags & BERTH_METHOD_PRIORITY;
     struct berth_error err = {0};
     enum berth_code code = BERTH_OK;
 
@@ -146,6 +147,10 @@ static void on_request(void *owner, bool ok)
         code = atomic_load(&call->cancelled)
                    ? berth_fail(&err, BERTH_REASON_CANCELLED, NULL)
                    : berth_fail(&err, BERTH_REASON_FIELD_INVALID, "no request message");
+    if (!code && (flags & BERTH_METHOD_QUICK)) {
+        serve(call);
+        return;
+    }
     if (!code) {
         call->queued_size = grpc_byte_buffer_length(call->received);
         if (atomic_fetch_add(&server->queued_bytes, call->queued_size) + call->queued_size >

@@ -31,8 +31,8 @@ struct unary {
 
 struct async { /* what berth_channel_call_async() keeps */
     struct unary unary;
-    char *path; /* for another attempt */
-    struct berth_pool *pool;
+    char *path;              /* for another attempt */
+    struct berth_pool *pool; /* NULL: done is called where the end is seen */
     berth_done_fn done;
     void *arg;
     struct berth_work work;
@@ -238,7 +238,7 @@ enum berth_code berth_channel_call(struct berth_channel *channel, const char *pa
 
 /* ---------------------------------------------------------- without waiting */
 
-/* On the pool: the last step. */
+/* The last step. */
 static void deliver(void *arg)
 {
     struct async *async = arg;
@@ -256,6 +256,14 @@ static void deliver(void *arg)
     }
     free(async->path);
     free(async);
+}
+
+static void submit(struct async *async)
+{
+    if (async->pool)
+        berth_pool_submit_entry_must(async->pool, &async->work, deliver, async);
+    else
+        deliver(async);
 }
 
 static void on_attempt(void *owner, bool ok);
@@ -286,7 +294,7 @@ static void on_attempt(void *owner, bool ok)
         }
         async->code = code;
     }
-    berth_pool_submit_entry_must(async->pool, &async->work, deliver, async);
+    submit(async);
 }
 
 void berth_channel_call_async(struct berth_channel *channel, const char *path,
@@ -317,7 +325,7 @@ void berth_channel_call_async(struct berth_channel *channel, const char *path,
     }
     if (async->code) {
         async->unary.channel = NULL;
-        berth_pool_submit_entry_must(pool, &async->work, deliver, async);
+        submit(async);
         return;
     }
     rpc_channel_ref(channel);

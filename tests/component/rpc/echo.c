@@ -327,6 +327,7 @@ const struct berth_method echo_methods[] = {
     {ECHO_PATH("Unary"), REQUEST, unary, NULL, 0},
     {ECHO_PATH("Deferred"), REQUEST, defer, NULL, 0},
     {ECHO_PATH("Priority"), REQUEST, unary, NULL, BERTH_METHOD_PRIORITY},
+    {ECHO_PATH("Quick"), REQUEST, unary, NULL, BERTH_METHOD_QUICK},
     {ECHO_PATH("PeerOnly"), REQUEST, unary, NULL, BERTH_METHOD_PEER_ONLY},
     {ECHO_PATH("Server"), REQUEST, NULL, open_server, 0},
     {ECHO_PATH("Client"), REQUEST, NULL, open_client, 0},

@@ -351,6 +351,27 @@ START_TEST(unary__workers_busy__priority_lane_served)
 }
 END_TEST
 
+/* A quick method needs no worker: it is served while all are busy and the queue is full. */
+START_TEST(unary__queue_full__quick_method_served)
+{
+    struct crowd crowd[2];
+    struct berth_error err;
+    EchoResponse *resp;
+
+    crowd_start(&crowd[0], ECHO_PATH("Unary"), 60000);
+    wait_for_at_least(&server.echo.n_entered, 1);
+    crowd_start(&crowd[1], ECHO_PATH("Unary"), 0);
+    wait_for_line("berth_rpc_queued 1\n");
+    ck_assert_msg(!call(ECHO_PATH("Quick"), NULL, 5000, &resp, &err), "%s", err.text);
+    echo_response_free(resp);
+    atomic_store(&server.echo.release, true);
+    for (size_t i = 0; i < BERTH_COUNT(crowd); i++) {
+        pthread_join(crowd[i].thread, NULL);
+        ck_assert_int_eq(crowd[i].code, BERTH_OK);
+    }
+}
+END_TEST
+
 /* A channel's own limit refuses before anything is sent. */
 START_TEST(unary__channel_limit__overloaded)
 {
@@ -440,6 +461,50 @@ START_TEST(async__many__all_done_on_pool)
 }
 END_TEST
 
+struct chain {
+    pthread_t thread; /* that the last end was seen by */
+    bool elsewhere;   /* and another one by another */
+    unsigned n_left;
+    atomic_uint n_ended;
+};
+
+static void chain_next(struct chain *chain);
+
+static void on_link(void *arg, enum berth_code code, ProtobufCMessage *resp,
+                    const struct berth_error *err)
+{
+    struct chain *chain = arg;
+
+    ck_assert_msg(!code, "%s", err->text);
+    protobuf_c_message_free_unpacked(resp, NULL);
+    if (atomic_load(&chain->n_ended) > 0 && !pthread_equal(chain->thread, pthread_self()))
+        chain->elsewhere = true;
+    chain->thread = pthread_self();
+    if (--chain->n_left > 0)
+        chain_next(chain);
+    atomic_fetch_add(&chain->n_ended, 1);
+}
+
+static void chain_next(struct chain *chain)
+{
+    EchoRequest req = ECHO_REQUEST_INIT;
+
+    berth_channel_call_async(channel, ECHO_PATH("Quick"), &req.base, ECHO_RESPONSE_TYPE, NULL,
+                             NULL, on_link, chain);
+}
+
+/* Without a pool the end is told where it is seen, and the next call can be made there. */
+START_TEST(async__no_pool__calls_from_the_callback)
+{
+    struct chain chain = {.n_left = 200};
+
+    chain_next(&chain);
+    wait_for_at_least(&chain.n_ended, 200);
+    ck_assert(!chain.elsewhere);
+    ck_assert(!pthread_equal(chain.thread, pthread_self()));
+}
+END_TEST
+
 /* A failure reaches the callback as it would reach a waiting caller. */
 START_TEST(async__failure__error_in_callback)
 {
@@ -480,11 +545,13 @@ int main(void)
     tcase_add_test(plain, unary__channel_limit__overloaded);
     tcase_add_test(plain, unary__many_threads__all_answered);
     tcase_add_test(plain, async__many__all_done_on_pool);
+    tcase_add_test(plain, async__no_pool__calls_from_the_callback);
     tcase_add_test(plain, async__failure__error_in_callback);
     suite_add_tcase(suite, plain);
     tcase_add_checked_fixture(narrow, setup_narrow, teardown);
     tcase_set_timeout(narrow, 60);
     tcase_add_test(narrow, unary__queue_full__overloaded);
+    tcase_add_test(narrow, unary__queue_full__quick_method_served);
     tcase_add_test(narrow, unary__workers_busy__priority_lane_served);
     suite_add_tcase(suite, narrow);
     srunner_run_all(runner, CK_NORMAL);
