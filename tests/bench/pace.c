@@ -1,7 +1,8 @@
-/* pace.c - berth-bench-pace: what "rival load" does, by common/rpc.
+/* pace.c - berth-bench-pace callback | plain: what "rival load" does, by common/rpc.
  *
- * Per line "TARGET CALLS SECONDS" of standard input one line "CALLS_PER_SECOND P50_US". One
- * call in flight is a blocking one; more are evented, as in the data plane. */
+ * Per line "TARGET CALLS SECONDS" of standard input one line "CALLS_PER_SECOND P50_US".
+ * callback: as the rival, the next call is made where the last one's end is seen. plain: one
+ * call in flight is a blocking one, more are evented, as in the data plane. */
 #include <pthread.h>
 #include <stdio.h>
 
@@ -42,6 +43,24 @@ static void note(int64_t begin_ns, int64_t now_ns)
     pace.n++;
 }
 
+static void end_lane(void)
+{
+    pthread_mutex_lock(&pace.mutex);
+    if (--pace.left == 0)
+        pthread_cond_broadcast(&pace.changed);
+    pthread_mutex_unlock(&pace.mutex);
+}
+
+/* lanes are freed. */
+static void wait_for_lanes(struct lane *lanes)
+{
+    pthread_mutex_lock(&pace.mutex);
+    while (pace.left > 0)
+        pthread_cond_wait(&pace.changed, &pace.mutex);
+    pthread_mutex_unlock(&pace.mutex);
+    free(lanes);
+}
+
 /* ----------------------------------------------------------------- evented */
 
 static void start(struct lane *lane);
@@ -70,14 +89,10 @@ static void on_closed(void *ctx, struct berth_stream *stream, const struct berth
     if (status->code || !lane->answered)
         fail("echo", status->message);
     note(lane->begin_ns, now_ns);
-    if (now_ns < pace.end_ns) {
+    if (now_ns < pace.end_ns)
         start(lane);
-        return;
-    }
-    pthread_mutex_lock(&pace.mutex);
-    if (--pace.left == 0)
-        pthread_cond_broadcast(&pace.changed);
-    pthread_mutex_unlock(&pace.mutex);
+    else
+        end_lane();
 }
 
 static const struct berth_stream_ops ops = {.message = on_message, .closed = on_closed};
@@ -110,11 +125,47 @@ static void run_evented(unsigned calls)
     pace.left = calls;
     for (unsigned i = 0; i < calls; i++)
         berth_loop_post(pace.loop, start_posted, &lanes[i]);
-    pthread_mutex_lock(&pace.mutex);
-    while (pace.left > 0)
-        pthread_cond_wait(&pace.changed, &pace.mutex);
-    pthread_mutex_unlock(&pace.mutex);
-    free(lanes);
+    wait_for_lanes(lanes);
+}
+
+/* --------------------------------------------------------------- callbacks */
+
+static void call(struct lane *lane);
+
+static void on_done(void *arg, enum berth_code code, ProtobufCMessage *resp,
+                    const struct berth_error *err)
+{
+    struct lane *lane = arg;
+    int64_t now_ns = berth_tick_ns();
+
+    if (code)
+        fail("echo", err->text);
+    note(lane->begin_ns, now_ns); /* one thread sees all ends */
+    protobuf_c_message_free_unpacked(resp, NULL);
+    if (now_ns < pace.end_ns)
+        call(lane);
+    else
+        end_lane();
+}
+
+static void call(struct lane *lane)
+{
+    lane->begin_ns = berth_tick_ns();
+    berth_channel_call_async(pace.channel, BENCH_ECHO, &pace.request.base,
+                             &berth__common__v1__session_ref__descriptor, NULL, NULL, on_done,
+                             lane);
+}
+
+static void run_callbacks(unsigned calls)
+{
+    struct lane *lanes = calloc(calls, sizeof *lanes);
+
+    if (!lanes)
+        fail("lanes", "out of memory");
+    pace.left = calls;
+    for (unsigned i = 0; i < calls; i++)
+        call(&lanes[i]);
+    wait_for_lanes(lanes);
 }
 
 /* ---------------------------------------------------------------- blocking */
@@ -145,7 +196,7 @@ static int compare(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-static void run(const char *line)
+static void run(const char *line, bool callback)
 {
     char target[128];
     struct berth_error err = {0};
@@ -163,7 +214,9 @@ static void run(const char *line)
     pace.n = 0;
     begin_ns = berth_tick_ns();
     pace.end_ns = begin_ns + (int64_t)(seconds * NS_PER_S);
-    if (calls == 1)
+    if (callback)
+        run_callbacks(calls);
+    else if (calls == 1)
         run_blocking();
     else
         run_evented(calls);
@@ -175,11 +228,16 @@ static void run(const char *line)
     pace.channel = berth_channel_free(pace.channel);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    bool callback = argc == 2 && strcmp(argv[1], "callback") == 0;
     struct berth_error err = {0};
     char line[LINE_SIZE];
 
+    if (!callback && !(argc == 2 && strcmp(argv[1], "plain") == 0)) {
+        fputs("usage: berth-bench-pace callback|plain\n", stderr);
+        return EXIT_FAILURE;
+    }
     berth_rpc_init();
     pace.micros = calloc(SAMPLES_MAX, sizeof *pace.micros);
     if (!pace.micros || berth_loop_new(&pace.loop, &err) ||
@@ -189,7 +247,7 @@ int main(void)
     pace.request.tenant_id = (char *)(uintptr_t) "default";
     pace.request.session_id = (char *)(uintptr_t) "bench-echo-00000";
     while (fgets(line, sizeof line, stdin))
-        run(line);
+        run(line, callback);
     berth_loop_free(pace.loop);
     free(pace.micros);
     berth_rpc_done();

@@ -1,6 +1,7 @@
 /* peer.c - berth-bench-peer: the yardstick server, or a bare relay to one.
  *
  *     berth-bench-peer serve ADDRESS...
+ *     berth-bench-peer quick ADDRESS...   the echo alone, served as a quick method
  *     berth-bench-peer relay TARGET ADDRESS...
  *
  * Says "ready" when it listens; ends when its standard input does. */
@@ -14,7 +15,8 @@ static int fail(const char *what, const struct berth_error *err)
     return EXIT_FAILURE;
 }
 
-static int serve(struct berth_loop *loop, const char *target, char **addresses)
+static int serve(struct berth_loop *loop, const char *mode, const char *target,
+                 char **addresses)
 {
     const struct berth_server_options options = {.loop = loop, .n_workers = 8};
     BERTH_AUTO(berth_server_free) struct berth_server *server = NULL;
@@ -28,6 +30,8 @@ static int serve(struct berth_loop *loop, const char *target, char **addresses)
         return fail(target, &err);
     if (target)
         code = berth_server_add(server, bench_relays, n_bench_relays, channel, &err);
+    else if (strcmp(mode, "quick") == 0)
+        code = berth_server_add(server, &bench_quick_echo, 1, NULL, &err);
     else
         code = berth_server_add(server, bench_yardsticks, n_bench_yardsticks, NULL, &err);
     for (; code == BERTH_OK && *addresses; addresses++)
@@ -51,14 +55,16 @@ int main(int argc, char **argv)
     struct berth_error err = {0};
     int status;
 
-    if (!relay && !(argc >= 3 && strcmp(argv[1], "serve") == 0)) {
-        fputs("usage: berth-bench-peer serve ADDRESS... | relay TARGET ADDRESS...\n", stderr);
+    if (!relay &&
+        !(argc >= 3 && (strcmp(argv[1], "serve") == 0 || strcmp(argv[1], "quick") == 0))) {
+        fputs("usage: berth-bench-peer serve|quick ADDRESS... | relay TARGET ADDRESS...\n",
+              stderr);
         return EXIT_FAILURE;
     }
     berth_rpc_init();
     if (berth_loop_new(&loop, &err) || berth_loop_start(loop, "bench", &err))
         return fail("loop", &err);
-    status = serve(loop, relay ? argv[2] : NULL, argv + (relay ? 3 : 2));
+    status = serve(loop, argv[1], relay ? argv[2] : NULL, argv + (relay ? 3 : 2));
     berth_loop_free(loop);
     berth_rpc_done();
     return status;

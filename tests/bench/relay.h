@@ -13,6 +13,8 @@
 
 extern const struct berth_method bench_yardsticks[];
 extern const size_t n_bench_yardsticks;
+/* The echo alone, not on the pool. */
+extern const struct berth_method bench_quick_echo;
 
 /* Files of an adapter; the route goes along. */
 #define BENCH_READ_FILE "/berth.data.v1.FileService/ReadFile"

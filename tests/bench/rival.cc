@@ -39,6 +39,8 @@ static int serve(const std::string &address)
 {
     Service service;
     grpc::ServerBuilder builder;
+    builder.AddChannelArgument(GRPC_ARG_ENABLE_CHANNELZ, 0);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
     builder.AddListeningPort(address, grpc::InsecureServerCredentials());
     builder.RegisterService(&service);
     auto server = builder.BuildAndStart();
@@ -126,6 +128,9 @@ static int load()
         if (target != known) {
             grpc::ChannelArguments args;
             args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+            args.SetInt(GRPC_ARG_ENABLE_CHANNELZ, 0);
+            args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+            args.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
             stub = Yardstick::NewStub(
                 grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), args));
             known = target;

@@ -145,3 +145,5 @@ const struct berth_method bench_yardsticks[] = {
      BERTH_METHOD_UNGUARDED},
 };
 const size_t n_bench_yardsticks = BERTH_COUNT(bench_yardsticks);
+const struct berth_method bench_quick_echo = {
+    BENCH_ECHO, &berth__common__v1__session_ref__descriptor, echo, NULL, BERTH_METHOD_QUICK};
