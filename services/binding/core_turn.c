@@ -36,12 +36,14 @@ static enum berth_code turn_event(struct binding_plan *plan, const char *kind,
     return binding_plan_event(plan, kind, token->sandbox_id, attributes, err);
 }
 
-/* Late, but nothing was torn down: its sandbox is still the bound one, and no rebuild is on. */
+/* Late, but nothing was torn down: its sandbox is still the bound one, no rebuild is on, and no
+ * pause is on its way that was sent while nobody used it. */
 static bool may_revive(const struct binding_view *view, const struct binding_token *token)
 {
     const struct binding_doc *doc = &view->doc;
 
     return doc->bound.set && strcmp(doc->bound.sandbox_id, token->sandbox_id) == 0 &&
+           doc->bound.power != BINDING_PAUSING &&
            !(binding_locked(view, NULL) && doc->lock.op == BINDING_REBUILD);
 }
 
@@ -52,7 +54,9 @@ enum berth_code binding_check_turn(struct binding_view *view, const char *turn_t
     struct binding_token *token = binding_find_token(doc, turn_token, BINDING_TURN);
 
     if (!token) {
-        if (!binding_young(view) || !binding_turn_id_len(turn_token))
+        /* Nor is one believed whose sandbox is going: it expired, and was dropped. */
+        if (!binding_young(view) || !binding_turn_id_len(turn_token) ||
+            binding_condemned(doc, doc->bound.sandbox_id))
             return expired(err);
         *ret_token = NULL;
         return BERTH_OK;
@@ -190,6 +194,10 @@ enum berth_code binding_renew_turn(struct binding_view *view, const char *turn_t
         code = binding_believe_turn(view, turn_token, &token, err);
     if (code)
         return code;
+    /* What it used may have been forgotten, with the write that named it: believed, too. */
+    if (!token->sandbox_id[0] && binding_young(view) && view->doc.bound.set &&
+        !binding_condemned(&view->doc, view->doc.bound.sandbox_id))
+        snprintf(token->sandbox_id, sizeof token->sandbox_id, "%s", view->doc.bound.sandbox_id);
     token->deadline_ms = view->now_ms + token->lease_ms;
     plan->expire_ms = token->deadline_ms;
     mark_active(view);

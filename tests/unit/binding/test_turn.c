@@ -182,6 +182,7 @@ static const struct {
     {"never used", "TURN_EXPIRED"},
     {"rebuild going on", "TURN_EXPIRED"},
     {"look going on", ""},
+    {"pause going on", "TURN_EXPIRED"},
     {"condemned", "TURN_EXPIRED"},
     {"replaced", "TURN_EXPIRED"},
     {"tidied away", "TURN_EXPIRED"},
@@ -219,12 +220,13 @@ START_TEST(renew_turn__late__taken_up_only_if_nothing_was_torn_down)
         ck_assert(bench_write(&bench, &view, &plan));
         binding_doc_deinit(&view.doc);
     }
-    if (strcmp(what, "look going on") == 0 || strcmp(what, "rebuild going on") == 0) {
+    if (strstr(what, "going on")) {
         struct binding_view view;
         struct binding_plan plan = {0};
-        struct binding_want want = bench_want(
-            strcmp(what, "look going on") == 0 ? BINDING_WANT_RESUME : BINDING_WANT_ENSURE,
-            ATTEMPT("3"));
+        struct binding_want want = bench_want(what[0] == 'l'   ? BINDING_WANT_RESUME
+                                              : what[0] == 'p' ? BINDING_WANT_PAUSE
+                                                               : BINDING_WANT_ENSURE,
+                                              ATTEMPT("3"));
 
         bench_flip(&bench, 2);
         bench_read(&bench, &view);
@@ -241,6 +243,50 @@ START_TEST(renew_turn__late__taken_up_only_if_nothing_was_torn_down)
         ck_assert_int_eq(got.expire_ms, bench.now_ms + TURN);
         ck_assert(got.protected);
     }
+    bench_deinit(&bench);
+}
+END_TEST
+
+/* A failover may forget which sandbox a turn uses: a renewal names the bound one again, or the
+ * next install would rebuild it under the turn. Otherwise a renewal spends nothing. */
+START_TEST(renew_turn__name_forgotten__named_while_young)
+{
+    for (int young = 0; young <= 1; young++) {
+        struct bench bench;
+        struct outcome turn;
+
+        bench_init(&bench);
+        bench_create(&bench, ATTEMPT("1"), "sb1", 1);
+        turn = bench_begin(&bench, "t");
+        bench.quarantine = young;
+        ck_reason(bench_renew_turn(&bench, turn.token).reason, "");
+        bench.quarantine = false;
+        bench_flip(&bench, 2);
+        ck_assert_int_eq(bench_ensure(&bench, ATTEMPT("2"), "").decision,
+                         young ? BINDING_USE : BINDING_REBUILD);
+        bench_deinit(&bench);
+    }
+}
+END_TEST
+
+/* A turn that expired and was tidied away is not taken for a forgotten one while its sandbox is
+ * being torn down. */
+START_TEST(renew_turn__tidied_and_condemned__refused_in_quarantine)
+{
+    struct binding_want reap = bench_want(BINDING_WANT_REAP, ATTEMPT("8"));
+    struct bench bench;
+    struct outcome turn;
+
+    bench_init(&bench);
+    bench_create(&bench, ATTEMPT("1"), "sb1", 1);
+    turn = bench_begin(&bench, "t");
+    ck_assert(bench_ensure(&bench, ATTEMPT("2"), turn.token).wrote);
+    bench.now_ms += TURN;
+    reap.reap_sandbox_id = "sb1";
+    reap.unless_active_after_ms = bench.now_ms;
+    ck_assert_int_eq(bench_acquire(&bench, reap).decision, BINDING_DELETE);
+    bench.quarantine = true;
+    ck_reason(bench_renew_turn(&bench, turn.token).reason, "TURN_EXPIRED");
     bench_deinit(&bench);
 }
 END_TEST
@@ -384,6 +430,8 @@ int main(void)
     tcase_add_test(tc, acquire__with_token__renews_at_half);
     tcase_add_loop_test(tc, renew_turn__late__taken_up_only_if_nothing_was_torn_down, 0,
                         (int)BERTH_COUNT(late_rows));
+    tcase_add_test(tc, renew_turn__name_forgotten__named_while_young);
+    tcase_add_test(tc, renew_turn__tidied_and_condemned__refused_in_quarantine);
     tcase_add_test(tc, finish__expired_turn__dropped_and_told);
     tcase_add_test(tc, begin_turn__same_id_after_loss__anew);
     tcase_add_test(tc, end_turn__once_and_again__content);
