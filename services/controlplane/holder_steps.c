@@ -270,10 +270,13 @@ enum berth_code cp_step_get(struct cp_holder *h, struct berth_error *err)
 
 enum berth_code cp_step_list(struct cp_holder *h, struct berth_error *err)
 {
+    int64_t list_ms = berth_now_ms();
     enum berth_code code = cp_list_candidates(h, err);
 
-    if (!code)
+    if (!code) {
         h->plan.listed = true;
+        h->plan.list_ms = list_ms;
+    }
     return code;
 }
 

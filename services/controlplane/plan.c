@@ -43,7 +43,8 @@ static const struct plan_intent *find_create(const struct plan_state *s, bool mi
     return NULL;
 }
 
-/* An inherited create that is not among the candidates: settled once it can no longer land. */
+/* An inherited create that is not among the candidates: settled once it can no longer land, by
+ * a list begun after that. An older list may have missed it. */
 static struct plan_step settle(const struct plan_state *s, const struct plan_intent *intent)
 {
     int64_t until_ms = intent->not_after_ms + s->create_horizon_ms;
@@ -56,6 +57,8 @@ static struct plan_step settle(const struct plan_state *s, const struct plan_int
         out.retry_after_ms = until_ms - s->now_ms + 1;
         return out;
     }
+    if (!s->keyed && s->list_ms <= until_ms)
+        return step(PLAN_STEP_LIST);
     memcpy(out.attempt, intent->attempt, PLAN_ATTEMPT_SIZE);
     return out;
 }

@@ -85,8 +85,9 @@ struct plan_state {
     bool more_deletes, more_creates; /* there are intents that did not fit */
 
     /* Sandboxes by tags. */
-    bool must_list; /* look before a create even where it is keyed */
-    bool listed;    /* wholly */
+    bool must_list;  /* look before a create even where it is keyed */
+    bool listed;     /* wholly */
+    int64_t list_ms; /* wall clock when that list was begun */
     struct plan_candidate candidates[PLAN_CANDIDATES_MAX];
     size_t n_candidates;
 };

@@ -70,6 +70,7 @@ static void apply(struct plan_state *s, const struct plan_step *step, struct wor
         break;
     case PLAN_STEP_LIST:
         s->listed = true;
+        s->list_ms = s->now_ms;
         s->n_candidates = 0;
         for (size_t i = 0; i < world->n_boxes; i++)
             candidate(s, world->boxes[i].sandbox_id, world->boxes[i].attempt,
@@ -179,6 +180,22 @@ START_TEST(create__inherited_intent__settled_or_found)
         world.n_boxes = 1;
     }
     ck_assert_str_eq(trace(s, world), inherited[_i].trace);
+}
+END_TEST
+
+/* A create may have landed between a list and the horizon: such a list settles nothing. */
+START_TEST(create__listed_before_the_horizon__listed_again)
+{
+    struct plan_state s = start(PLAN_ENSURE, PLAN_DO_CREATE);
+
+    s.keyed = false;
+    s.listed = true;
+    s.list_ms = NOW + 100;
+    s.now_ms = NOW + 101;
+    intend(&s, PLAN_INTENT_CREATE, theirs, "");
+    ck_assert_str_eq(trace(s, (struct world){0}), "list, settle, intend-create, create");
+    s.list_ms = NOW + 101;
+    ck_assert_str_eq(trace(s, (struct world){0}), "settle, intend-create, create");
 }
 END_TEST
 
@@ -414,6 +431,7 @@ int main(void)
     tcase_add_test(all, create__not_keyed__listed_and_intended_first);
     tcase_add_loop_test(all, create__inherited_intent__settled_or_found, 0,
                         (int)BERTH_COUNT(inherited));
+    tcase_add_test(all, create__listed_before_the_horizon__listed_again);
     tcase_add_test(all, create__unsettled__retry_time_told);
     tcase_add_test(all, adopt__several__named_one_then_oldest);
     tcase_add_test(all, create__cordoned__refused);
