@@ -16,8 +16,7 @@
 
 enum {
     FDS_MAX = 8192, /* non-peers have lower descriptors, see rpc_peer_fd_base() */
-    PREFACE_SIZE = 24,
-    HEADER_SIZE = 9,
+    HEADER_SIZE = sizeof((struct rpc_scan *)0)->header,
     BLOCK_MAX = 2 * BERTH_RPC_METADATA_MAX, /* the core itself refuses the half of it */
     MS_PER_S = 1000,
 };
@@ -29,11 +28,6 @@ enum frame_type {
     FRAME_CONTINUATION = 9,
 };
 
-/* Thousandths of tokens; full at first use. */
-struct bucket {
-    int64_t level, tick_ms;
-};
-
 /* Of one descriptor, and never freed. What is not atomic belongs to the connection's reader, of
  * which the core has one at a time, and to rpc_frames_begin() before there is one. */
 struct frames {
@@ -41,16 +35,12 @@ struct frames {
     atomic_llong heard_tick_ms;
     atomic_bool judged;
     ino_t inode;
-    uint8_t header[HEADER_SIZE];
-    size_t have; /* bytes of the header */
-    size_t skip; /* bytes of the payload, or the preface, still to come */
-    size_t block;
-    struct bucket resets, control;
+    struct rpc_scan scan;
 };
 
 static _Atomic(struct frames *) table[FDS_MAX];
 static atomic_uint_fast64_t n_cut;
-static struct bucket all_resets;
+static struct rpc_bucket all_resets;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of all_resets */
 
 static struct frames *frames_of(int fd)
@@ -78,9 +68,7 @@ void rpc_frames_begin(int fd, bool judged)
         return; /* not judged; or no memory, and nobody is turned away for that */
     atomic_store(&frames->judged, false);
     frames->inode = inode_of(fd);
-    frames->have = frames->block = 0;
-    frames->skip = PREFACE_SIZE;
-    frames->resets = frames->control = (struct bucket){0};
+    frames->scan = (struct rpc_scan){.skip = RPC_PREFACE_SIZE};
     atomic_store(&frames->n_calls, 0);
     atomic_store(&frames->heard_tick_ms, berth_tick_ms());
     atomic_fetch_add(&frames->generation, 1);
@@ -123,7 +111,7 @@ uint64_t rpc_frames_cut(void)
 /* ------------------------------------------------------------------ the rules */
 
 /* Tokens left after one was taken; negative: there was none. */
-static int64_t take(struct bucket *bucket, int64_t burst, int64_t per_s, int64_t now_ms)
+static int64_t take(struct rpc_bucket *bucket, int64_t burst, int64_t per_s, int64_t now_ms)
 {
     int64_t full = burst * MS_PER_S;
 
@@ -137,9 +125,9 @@ static int64_t take(struct bucket *bucket, int64_t burst, int64_t per_s, int64_t
     return bucket->level / MS_PER_S;
 }
 
-static bool may_reset(struct frames *frames, int64_t now_ms)
+static bool may_reset(struct rpc_scan *scan, int64_t now_ms)
 {
-    int64_t own = take(&frames->resets, RPC_RESETS_BURST, RPC_RESETS_PER_S, now_ms), all;
+    int64_t own = take(&scan->resets, RPC_RESETS_BURST, RPC_RESETS_PER_S, now_ms), all;
 
     pthread_mutex_lock(&mutex);
     all = take(&all_resets, RPC_RESETS_ALL_BURST, RPC_RESETS_ALL_PER_S, now_ms);
@@ -148,17 +136,17 @@ static bool may_reset(struct frames *frames, int64_t now_ms)
 }
 
 /* Why the connection is cut at this frame; NULL: it goes on. */
-static const char *judge(struct frames *frames, unsigned type, size_t size, int64_t now_ms)
+static const char *judge(struct rpc_scan *scan, unsigned type, size_t size, int64_t now_ms)
 {
     switch (type) {
     case FRAME_HEADERS:
-        frames->block = size;
+        scan->block = size;
         return size > BLOCK_MAX ? "headers too large" : NULL;
     case FRAME_CONTINUATION:
-        frames->block += size + HEADER_SIZE;
-        return frames->block > BLOCK_MAX ? "headers too large" : NULL;
+        scan->block += size + HEADER_SIZE;
+        return scan->block > BLOCK_MAX ? "headers too large" : NULL;
     case FRAME_RST_STREAM:
-        return may_reset(frames, now_ms) ? NULL : "too many cancelled calls";
+        return may_reset(scan, now_ms) ? NULL : "too many cancelled calls";
     case FRAME_WINDOW_UPDATE:
         return NULL;
     case FRAME_DATA:
@@ -168,44 +156,51 @@ static const char *judge(struct frames *frames, unsigned type, size_t size, int6
     default:
         break;
     }
-    return take(&frames->control, RPC_CONTROL_BURST, RPC_CONTROL_PER_S, now_ms) >= 0
+    return take(&scan->control, RPC_CONTROL_BURST, RPC_CONTROL_PER_S, now_ms) >= 0
                ? NULL
                : "too many pings, settings or empty frames";
 }
 
-static const char *scan(struct frames *frames, const uint8_t *data, size_t size, int64_t now_ms)
+const char *rpc_frames_scan(struct rpc_scan *scan, const void *bytes, size_t size,
+                            int64_t now_ms)
 {
+    const uint8_t *data = bytes;
     const char *why = NULL;
 
     while (size > 0 && !why) {
-        if (frames->skip > 0) {
-            size_t n = frames->skip < size ? frames->skip : size;
+        if (scan->skip > 0) {
+            size_t n = scan->skip < size ? scan->skip : size;
 
-            frames->skip -= n;
+            scan->skip -= n;
             data += n;
             size -= n;
             continue;
         }
-        frames->header[frames->have++] = *data++;
+        scan->header[scan->have++] = *data++;
         size--;
-        if (frames->have < HEADER_SIZE)
+        if (scan->have < HEADER_SIZE)
             continue;
-        frames->have = 0;
-        frames->skip = (size_t)frames->header[0] << 16 | (size_t)frames->header[1] << 8 |
-                       (size_t)frames->header[2];
-        why = judge(frames, frames->header[3], frames->skip, now_ms);
+        scan->have = 0;
+        scan->skip = (size_t)scan->header[0] << 16 | (size_t)scan->header[1] << 8 |
+                     (size_t)scan->header[2];
+        why = judge(scan, scan->header[3], scan->skip, now_ms);
     }
     return why;
 }
 
 /* ------------------------------------------------------------- the core's read */
 
+void rpc_frames_note_cut(const char *why)
+{
+    atomic_fetch_add(&n_cut, 1);
+    berth_warn("a connection is cut", "why", why);
+}
+
 static void cut(struct frames *frames, int fd, const char *why)
 {
     atomic_store(&frames->judged, false);
-    atomic_fetch_add(&n_cut, 1);
     (void)shutdown(fd, SHUT_RDWR);
-    berth_warn("a connection is cut", "why", why, "fd", BERTH_I64(fd));
+    rpc_frames_note_cut(why);
 }
 
 /* As libc's, for the whole process. Descriptors that are not a judged connection's are passed
@@ -229,7 +224,7 @@ ssize_t recvmsg(int fd, struct msghdr *message, int flags)
     for (size_t i = 0; i < message->msg_iovlen && left > 0 && !why; i++) {
         size_t n = message->msg_iov[i].iov_len < left ? message->msg_iov[i].iov_len : left;
 
-        why = scan(frames, message->msg_iov[i].iov_base, n, now_ms);
+        why = rpc_frames_scan(&frames->scan, message->msg_iov[i].iov_base, n, now_ms);
         left -= n;
     }
     RPC_TSAN_RELEASE(frames);

@@ -197,7 +197,9 @@ enum berth_code berth_status_to_error(const struct berth_status *status,
  * from; all of them PEM files. A thread looks every few seconds whether the files have changed.
  * New ones are used from the next connection on, and channels connect anew. What does not hold
  * together (or has expired, while the old one has not) is logged, and the old ones stay in use
- * until that is mended. Connections that stand are left alone. TLS 1.2 and 1.3. */
+ * until that is mended. Connections that stand are left alone, but for those to our servers
+ * whose certificate is of an authority that is there no more: they are cut with the next byte,
+ * at the latest after keepalive_ms. TLS 1.2 and 1.3. */
 struct berth_tls;
 
 struct berth_tls_options {   /* paths; borrowed for _new; NULL or "": none */
@@ -310,6 +312,9 @@ BERTH_MUST_CHECK enum berth_code berth_call_judge(struct berth_call *call,
 void berth_call_set_user(struct berth_call *call, void *user, void (*release)(void *user));
 void *berth_call_user(const struct berth_call *call); /* NULL: nothing */
 
+/* Before start: fn is called on the loop thread when the server begins to stop, once. Who keeps
+ * calls open for as long as the caller likes ends them there, or the stop waits for them. */
+void berth_server_on_drain(struct berth_server *server, void (*fn)(void *arg), void *arg);
 /* Accept no more, answer new calls DRAINING, wait up to grace_ms for calls in progress, cancel
  * the rest, join all. Not from the loop thread; the loop must be running. */
 void berth_server_stop(struct berth_server *server, int64_t grace_ms);

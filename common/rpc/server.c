@@ -6,6 +6,7 @@
 
 #include "common/rpc/frames.h"
 #include "common/rpc/server.h"
+#include "common/rpc/tls_sight.h"
 #include "common/time/time.h"
 
 enum {
@@ -323,6 +324,8 @@ static void stop_accepting(void *arg)
 
     rpc_acceptor_stop(server->acceptor);
     rpc_health_drain(server);
+    if (server->on_drain)
+        server->on_drain(server->on_drain_arg);
     pthread_mutex_lock(&server->mutex);
     server->acceptor_stopped = true;
     pthread_cond_broadcast(&server->changed);
@@ -342,6 +345,8 @@ enum berth_code berth_server_start(struct berth_server *server, struct berth_err
     code = rpc_tls_door_open(&server->door, server->core, err);
     if (code)
         return code;
+    if (server->door.tls && !rpc_tls_sight_add(server->door.tls, &server->peer_sans))
+        return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "too many servers with TLS");
     grpc_server_start(server->core);
     server->started = true;
     for (int i = 0; i < N_ASKED; i++)
@@ -415,6 +420,7 @@ struct berth_server *berth_server_free(struct berth_server *server)
     berth_pool_free(server->priority_pool);
     rpc_acceptor_free(server->acceptor);
     grpc_server_destroy(server->core);
+    rpc_tls_sight_remove(server->door.tls, &server->peer_sans);
     rpc_tls_door_deinit(&server->door);
     rpc_peer_sans_deinit(&server->peer_sans);
     rpc_health_free(server->health);
@@ -426,6 +432,12 @@ struct berth_server *berth_server_free(struct berth_server *server)
     pthread_mutex_destroy(&server->mutex);
     free(server);
     return NULL;
+}
+
+void berth_server_on_drain(struct berth_server *server, void (*fn)(void *arg), void *arg)
+{
+    server->on_drain = fn;
+    server->on_drain_arg = arg;
 }
 
 void berth_server_set_gate(struct berth_server *server, const struct berth_gate *gate)

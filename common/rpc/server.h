@@ -39,6 +39,8 @@ struct berth_server {
     grpc_server *core;
     bool started, stopped;
     struct rpc_acceptor *acceptor;
+    void (*on_drain)(void *arg); /* or NULL */
+    void *on_drain_arg;
     struct rpc_tls_door door;
     struct rpc_peer_sans peer_sans;
     struct rpc_tag shutdown_tag;

@@ -10,6 +10,7 @@
 
 #include "common/log/log.h"
 #include "common/rpc/tls_files.h"
+#include "common/rpc/tls_sight.h"
 #include "common/time/time.h"
 
 enum { POLL_MS = 5000, N_FILES = 3 };
@@ -102,8 +103,9 @@ static void complain(struct berth_tls *tls, const char *text)
 static void take_over(struct berth_tls *tls, struct rpc_tls_pems *fresh)
 {
     struct rpc_tls_pems other = *fresh; /* the ones that are not used */
-    bool changed = !same_text(fresh->cert, tls->pems.cert) ||
-                   !same_text(fresh->key, tls->pems.key) || !same_text(fresh->ca, tls->pems.ca);
+    bool other_ca = !same_text(fresh->ca, tls->pems.ca);
+    bool changed = other_ca || !same_text(fresh->cert, tls->pems.cert) ||
+                   !same_text(fresh->key, tls->pems.key);
 
     pthread_mutex_lock(&tls->mutex);
     if (changed) {
@@ -112,6 +114,8 @@ static void take_over(struct berth_tls *tls, struct rpc_tls_pems *fresh)
         atomic_fetch_add(&tls->generation, 1);
     }
     pthread_mutex_unlock(&tls->mutex);
+    if (other_ca)
+        rpc_tls_sight_changed();
     if (changed)
         berth_info("new certificates are in use", "subject", tls->pems.subject);
     else if (tls->rejected)
@@ -311,7 +315,9 @@ grpc_ssl_server_certificate_config *rpc_tls_server_config(struct berth_tls *tls,
 
     pthread_mutex_lock(&tls->mutex);
     pair = (grpc_ssl_pem_key_cert_pair){tls->pems.key, tls->pems.cert};
-    config = grpc_ssl_server_certificate_config_create(tls->pems.ca, &pair, 1);
+    /* The core wants some, also where clients are not asked for a certificate. */
+    config = grpc_ssl_server_certificate_config_create(
+        tls->pems.ca ? tls->pems.ca : tls->pems.cert, &pair, 1);
     *ret_generation = atomic_load(&tls->generation);
     pthread_mutex_unlock(&tls->mutex);
     return config;
@@ -330,6 +336,16 @@ grpc_channel_credentials *rpc_tls_channel_credentials(struct berth_tls *tls,
     *ret_generation = atomic_load(&tls->generation);
     pthread_mutex_unlock(&tls->mutex);
     return credentials;
+}
+
+char *rpc_tls_authorities(struct berth_tls *tls)
+{
+    char *pem;
+
+    pthread_mutex_lock(&tls->mutex);
+    pem = tls->pems.ca ? strdup(tls->pems.ca) : NULL;
+    pthread_mutex_unlock(&tls->mutex);
+    return pem;
 }
 
 struct rpc_tls_stats rpc_tls_stats(struct berth_tls *tls)

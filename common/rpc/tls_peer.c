@@ -38,8 +38,7 @@ static bool is_plain(const grpc_auth_property *property)
     return true;
 }
 
-/* A URI stands for itself only: a DNS name that reads like one is none. */
-static bool is_listed(const struct rpc_peer_sans *sans, const char *name, bool is_uri)
+bool rpc_peer_sans_has(const struct rpc_peer_sans *sans, const char *name, bool is_uri)
 {
     for (size_t i = 0; i < sans->n; i++) {
         const char *listed = sans->names[i];
@@ -62,7 +61,7 @@ static const char *find_name(const grpc_auth_context *context, const char *kind,
     while ((property = grpc_auth_property_iterator_next(&at))) {
         if (!is_plain(property))
             continue;
-        if (is_listed(sans, property->value, is_uri)) {
+        if (rpc_peer_sans_has(sans, property->value, is_uri)) {
             *ret_listed = true;
             return property->value;
         }

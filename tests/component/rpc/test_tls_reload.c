@@ -34,7 +34,7 @@ static struct berth_tls *load(const char *name, const char *authorities, int64_t
     snprintf(key, sizeof key, "%s.key", name);
     options.cert = certs_path(cert);
     options.key = certs_path(key);
-    options.authorities = certs_path(authorities);
+    options.authorities = authorities ? certs_path(authorities) : NULL;
     ck_assert_msg(!berth_tls_new(&options, &tls, &err), "%s", err.text);
     return tls;
 }
@@ -132,6 +132,28 @@ START_TEST(server__certificate_changed__used_for_new_connections)
 }
 END_TEST
 
+/* A certificate is enough to serve; others are taken up all the same. */
+START_TEST(server__no_authorities__serves_and_reloads)
+{
+    struct berth_server_options options = {0};
+    struct berth_channel_options how = {0};
+    EchoResponse *resp;
+
+    certs_copy("ours.pem", "client-ca.pem");
+    issue("server", ours, "IP:127.0.0.1,DNS:first.example");
+    issue("client", ours, "DNS:first.client");
+    server_tls = options.tls = load("server", NULL, NEVER_MS);
+    client_tls = how.tls = load("client", "client-ca.pem", NEVER_MS);
+    echo_server_start(&server, &options, NULL);
+    ck_assert(!berth_channel_new(server.tls_address, &how, &channel, NULL));
+    ck_assert(!echo_call(channel, ECHO_PATH("Unary"), NULL, NULL, &resp, NULL));
+    echo_response_free(resp);
+    issue("server", theirs, "IP:127.0.0.1");
+    berth_tls_reload(server_tls);
+    ck_assert(metrics_say("\nberth_tls_reloads_total 1\n"));
+}
+END_TEST
+
 /* Nobody has to say so: the files are looked at. */
 START_TEST(server__certificate_changed__seen_by_itself)
 {
@@ -157,6 +179,60 @@ START_TEST(server__authorities_changed__clients_judged_by_the_new)
     issue("client", theirs, "DNS:second.client");
     berth_tls_reload(client_tls);
     ck_assert(reaches("first.example"));
+}
+END_TEST
+
+static bool answers(struct echo_client *client)
+{
+    EchoRequest req = ECHO_REQUEST_INIT;
+    struct berth_buf *msg;
+    bool answered;
+
+    if (!echo_client_write_request(client, &req))
+        return false;
+    msg = echo_client_read(client);
+    answered = msg != NULL;
+    berth_buf_unref(msg);
+    return answered;
+}
+
+/* A stream of a client whose authority is withdrawn ends, whoever speaks next, and at the
+ * latest with a ping; one of an authority that stays goes on. */
+START_TEST(server__authority_withdrawn__its_streams_cut_the_others_go_on)
+{
+    struct berth_server_options options = {.tls_clients = BERTH_TLS_CLIENTS_MUST_SHOW,
+                                           .keepalive_ms = 1000};
+    struct berth_channel_options how = {0};
+    struct berth_tls *other_tls;
+    struct berth_channel *other;
+    struct echo_client speaks, stays;
+
+    certs_join("ours.pem", "theirs.pem", "server-ca.pem");
+    certs_copy("ours.pem", "client-ca.pem");
+    issue("server", ours, "IP:127.0.0.1");
+    issue("client", ours, "DNS:first.client");
+    issue("other", theirs, "DNS:other.client");
+    server_tls = options.tls = load("server", "server-ca.pem", NEVER_MS);
+    client_tls = how.tls = load("client", "client-ca.pem", NEVER_MS);
+    echo_server_start(&server, &options, NULL);
+    ck_assert(!berth_channel_new(server.tls_address, &how, &channel, NULL));
+    other_tls = how.tls = load("other", "client-ca.pem", NEVER_MS);
+    ck_assert(!berth_channel_new(server.tls_address, &how, &other, NULL));
+    echo_client_open(&speaks, channel, server.loop, ECHO_PATH("Bidi"), NULL);
+    echo_client_open(&stays, other, server.loop, ECHO_PATH("Bidi"), NULL);
+    ck_assert(answers(&speaks));
+    ck_assert(answers(&stays));
+    certs_copy("theirs.pem", "server-ca.pem");
+    berth_tls_reload(server_tls);
+    if (_i == 0)
+        (void)answers(&speaks);
+    ck_assert_int_ne(echo_client_wait(&speaks), BERTH_OK);
+    ck_assert_str_eq(name_by(channel), "");
+    ck_assert(answers(&stays));
+    echo_client_deinit(&speaks);
+    echo_client_deinit(&stays);
+    berth_channel_free(other);
+    berth_tls_free(other_tls);
 }
 END_TEST
 
@@ -413,8 +489,11 @@ int main(void)
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, server__certificate_changed__used_for_new_connections);
+    tcase_add_test(tcase, server__no_authorities__serves_and_reloads);
     tcase_add_test(tcase, server__certificate_changed__seen_by_itself);
     tcase_add_test(tcase, server__authorities_changed__clients_judged_by_the_new);
+    tcase_add_loop_test(tcase, server__authority_withdrawn__its_streams_cut_the_others_go_on, 0,
+                        2);
     tcase_add_test(tcase, server__authorities_changed__old_session_not_resumed);
     tcase_add_loop_test(tcase, server__files_broken__old_kept_until_mended, 0,
                         (int)BERTH_COUNT(breaks));

@@ -1,5 +1,6 @@
 """h2.py - HTTP/2 by hand, for peers that do not keep to it."""
 import socket
+import ssl
 import struct
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -60,8 +61,13 @@ def setting(key, value):
 class Connection:
     """Connected, and past the preface unless raw."""
 
-    def __init__(self, port, raw=False, settings=b""):
+    def __init__(self, port, raw=False, settings=b"", tls=False):
         self.socket = socket.create_connection(("127.0.0.1", port), 10)
+        if tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            context.set_alpn_protocols(["h2"])
+            self.socket = context.wrap_socket(self.socket)
         if not raw:
             self.send(PREFACE + frame(SETTINGS, 0, 0, settings))
 

@@ -13,6 +13,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -30,6 +31,7 @@ del sys.argv[1:3]
 ASAN = "asan" in SERVER
 WORST_MS = 20000 if ASAN else 10000
 CROWD = 2000 if ASAN else 10000
+_folder = []
 UNARY = "/grpc.testing.TestService/UnaryCall"
 
 
@@ -43,14 +45,28 @@ class Context:
         pass
 
 
+def certificate():
+    """A folder with one for this run; the attackers do not look at it."""
+    if not _folder:
+        _folder.append(tempfile.TemporaryDirectory())
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                        "-days", "2", "-subj", "/CN=hostile", "-keyout", "server.key", "-out", "server.pem"],
+                       cwd=_folder[0].name, check=True, capture_output=True)
+    return _folder[0].name
+
+
 class Attacked:
     """A server, a witness that calls it every 20 ms, and what the server may grow by meanwhile."""
 
-    def __init__(self, limit_mib, *options):
-        self.limit_mib, self.options, self.connections = limit_mib, options, []
+    def __init__(self, limit_mib, *options, tls=False):
+        self.limit_mib, self.options, self.connections, self.tls = limit_mib, options, [], tls
 
     def __enter__(self):
-        self.server = Peer([SERVER, *self.options, "127.0.0.1:0"])
+        words = [SERVER, *self.options, "127.0.0.1:0"]
+        if self.tls:
+            words[1:1] = ["--tls=" + certificate()]
+            words.append("tls:127.0.0.1:0")
+        self.server = Peer(words)
         self.port = self.server.port
         self.witness = subprocess.Popen(["/usr/bin/python3", os.path.join(HERE, "witness.py"), str(self.port)],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -61,7 +77,7 @@ class Attacked:
         return self
 
     def connect(self, raw=False, settings=b""):
-        connection = Connection(self.port, raw, settings)
+        connection = Connection(self.server.tls_port if self.tls else self.port, raw, settings, self.tls)
         self.connections.append(connection)
         return connection
 
@@ -192,12 +208,25 @@ def rapid_reset__many_connections__cut(_):
             thread.join()
 
 
-# What a busy client cancels by right: 500 calls at once.
+# And within TLS, where the frames are seen once they are decrypted.
+def rapid_reset__within_tls__cut(_):
+    with Attacked(64, tls=True) as attack:
+        tap.check(reset_flood(attack, 200), "it was not cut")
+
+
+# A ping flood, too.
+def ping_flood__within_tls__cut(_):
+    with Attacked(128, tls=True) as attack:
+        tap.check(attack.send_until_cut(attack.connect(), frame(PING, 0, 0, b"12345678") * 500, 1000), "it was not cut")
+
+
+# What a busy client cancels by right: 500 calls at once, plain and within TLS.
 def rapid_reset__few__borne(_):
-    with Attacked(64) as attack:
-        connection = attack.connect()
-        connection.send(resets(1, 500))
-        tap.check(not connection.closed(1), "a client that cancelled 500 calls was cut")
+    for tls in (False, True):
+        with Attacked(64, tls=tls) as attack:
+            connection = attack.connect()
+            connection.send(resets(1, 500))
+            tap.check(not connection.closed(1), "a client that cancelled 500 calls was cut", tls)
 
 
 def flood(data, limit_mib, cut):

@@ -59,10 +59,11 @@ class Peer:
             self.wait_port()
         else:
             line = self.process.stdout.readline().split()
-            if len(line) != 2 or line[0] != "ready":
+            if len(line) < 2 or line[0] != "ready":
                 self.end()
                 raise AssertionError(f"{command[0]} did not start: {self.tail()}")
             self.port = int(line[1])
+            self.tls_port = int(line[2]) if len(line) > 2 else -1
 
     def wait_port(self):
         end = time.monotonic() + 20

@@ -44,6 +44,22 @@ static bool set_option(struct berth_server_options *options, const char *word)
     return false;
 }
 
+/* "--tls=FOLDER": with server.pem and server.key there, for addresses "tls:...". */
+static bool set_tls(struct berth_tls **ret, const char *word)
+{
+    char cert[LINE_SIZE], key[LINE_SIZE];
+    const struct berth_tls_options options = {.cert = cert, .key = key};
+    struct berth_error err;
+
+    if (strncmp(word, "--tls=", 6) != 0)
+        return false;
+    snprintf(cert, sizeof cert, "%s/server.pem", word + 6);
+    snprintf(key, sizeof key, "%s/server.key", word + 6);
+    if (berth_tls_new(&options, ret, &err))
+        (void)fail("tls", &err);
+    return true;
+}
+
 static enum berth_code fill(struct berth_server *server, struct berth_error *err)
 {
     static const char *const services[] = {SERVICE};
@@ -78,21 +94,28 @@ static int run(struct berth_loop *loop, char **words)
     struct berth_server_options options = {.loop = loop, .n_workers = 8};
     BERTH_AUTO(berth_server_free) struct berth_server *server = NULL;
     struct berth_error err = {0};
-    int first = -1, port;
+    BERTH_AUTO(berth_tls_free) struct berth_tls *tls = NULL;
+    int first = -1, tls_port = -1, port;
 
-    while (*words && set_option(&options, *words))
+    while (*words && (set_option(&options, *words) || set_tls(&tls, *words)))
         words++;
+    options.tls = tls;
     if (berth_server_new(&options, &server, &err) || fill(server, &err))
         return fail("server", &err);
     for (; *words; words++) {
-        if (berth_server_listen(server, *words, &port, &err))
+        bool secure = strncmp(*words, "tls:", 4) == 0;
+
+        if (secure ? berth_server_listen_tls(server, *words + 4, &port, &err)
+                   : berth_server_listen(server, *words, &port, &err))
             return fail("listen", &err);
-        if (first < 0)
+        if (secure)
+            tls_port = port;
+        else if (first < 0)
             first = port;
     }
     if (berth_server_start(server, &err))
         return fail("start", &err);
-    printf("ready %d\n", first);
+    printf("ready %d %d\n", first, tls_port);
     fflush(stdout);
     obey(server);
     berth_server_stop(server, GRACE_MS);
