@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
+#include "common/auth/rate.h"
 #include "common/crypto/crypto.h"
 #include "common/time/time.h"
 
@@ -42,6 +43,7 @@ struct entry {
 
 struct berth_auth {
     struct berth_auth_options options;
+    struct berth_rate *rate;
     struct berth_gate gate;
     pthread_mutex_t mutex; /* all below */
     pthread_cond_t quiet;
@@ -148,11 +150,31 @@ static struct entry *add(struct berth_auth *auth, const char *id)
 
 /* ------------------------------------------------------------------------ decide */
 
+/* One more call of a tenant with a limit. */
+static enum berth_code count(struct berth_auth *auth, const struct berth_principal *principal,
+                             struct berth_error *err)
+{
+    uint32_t per_s = principal->calls_per_second;
+    enum berth_code code;
+    int64_t wait_ms;
+
+    if (!per_s || principal->deployment)
+        return BERTH_OK;
+    wait_ms = berth_rate_take(auth->rate, principal->tenant_id, per_s, berth_tick_ms());
+    if (!wait_ms)
+        return BERTH_OK;
+    code = berth_fail(err, BERTH_REASON_QUOTA_EXCEEDED,
+                      "requests_per_second: the tenant may have %u", per_s);
+    if (err)
+        err->retry_after_ms = wait_ms;
+    return code;
+}
+
 /* known: fresh, or NULL where there is no such token. An unknown id and a wrong secret take the
  * same way. */
-static enum berth_code decide(struct berth_call *call, const struct berth_rule *rule,
-                              const struct berth_token *token, struct known *known,
-                              struct berth_error *err)
+static enum berth_code decide(struct berth_auth *auth, struct berth_call *call,
+                              const struct berth_rule *rule, const struct berth_token *token,
+                              struct known *known, struct berth_error *err)
 {
     static const uint8_t nobody[BERTH_TOKEN_HASH_SIZE];
     const uint8_t *wanted = known ? known->principal.token.hash : nobody;
@@ -163,19 +185,21 @@ static enum berth_code decide(struct berth_call *call, const struct berth_rule *
         return berth_token_refuse(err);
     code = berth_rule_admit(rule, &known->principal, berth_now_ms(), err);
     if (!code)
+        code = count(auth, &known->principal, err);
+    if (!code)
         berth_call_set_user(call, known_ref(known), known_unref);
     return code;
 }
 
-static void admit(struct waiter *waiter, enum berth_code code, struct known *known,
-                  const struct berth_error *why)
+static void admit(struct berth_auth *auth, struct waiter *waiter, enum berth_code code,
+                  struct known *known, const struct berth_error *why)
 {
     struct berth_error err = {0};
 
     if (code)
         err = *why;
     else
-        code = decide(waiter->call, waiter->rule, &waiter->token, known, &err);
+        code = decide(auth, waiter->call, waiter->rule, &waiter->token, known, &err);
     berth_call_admit(waiter->call, code, &err);
     free(waiter);
 }
@@ -256,7 +280,7 @@ void berth_auth_found(struct berth_auth_look *look, enum berth_code code,
         struct waiter *waiter = waiters;
 
         waiters = waiter->next;
-        admit(waiter, code, known, &err);
+        admit(auth, waiter, code, known, &err);
     }
     known_unref(known);
     free(look);
@@ -330,7 +354,7 @@ static enum berth_code check_token(struct berth_auth *auth, struct berth_call *c
     pthread_mutex_unlock(&auth->mutex);
 
     if (!code)
-        code = decide(call, rule, token, known, err);
+        code = decide(auth, call, rule, token, known, err);
     known_unref(known);
     if (look)
         begin_look(auth, look);
@@ -379,6 +403,11 @@ enum berth_code berth_auth_new(const struct berth_auth_options *options,
 
     if (!auth)
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    auth->rate = berth_rate_new();
+    if (!auth->rate) {
+        free(auth);
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    }
     auth->options = *options;
     if (!auth->options.max_age_ms)
         auth->options.max_age_ms = MAX_AGE_MS;
@@ -404,8 +433,20 @@ struct berth_auth *berth_auth_free(struct berth_auth *auth)
             remove_entry(auth, auth->buckets[i]);
     pthread_mutex_destroy(&auth->mutex);
     pthread_cond_destroy(&auth->quiet);
+    berth_rate_free(auth->rate);
     free(auth);
     return NULL;
+}
+
+/* With the mutex held. */
+static void forget(struct berth_auth *auth, struct entry *entry)
+{
+    if (entry->looking) {
+        entry->loaded_tick = INT64_MIN;
+        entry->forget = true;
+    } else {
+        remove_entry(auth, entry);
+    }
 }
 
 void berth_auth_forget(struct berth_auth *auth, const char *token_id)
@@ -414,11 +455,31 @@ void berth_auth_forget(struct berth_auth *auth, const char *token_id)
 
     pthread_mutex_lock(&auth->mutex);
     entry = find(auth, token_id);
-    if (entry && entry->looking) {
-        entry->loaded_tick = INT64_MIN;
-        entry->forget = true;
-    } else if (entry) {
-        remove_entry(auth, entry);
+    if (entry)
+        forget(auth, entry);
+    pthread_mutex_unlock(&auth->mutex);
+}
+
+/* What is being looked up may be anybody's. */
+static bool may_be_of(const struct entry *entry, const char *tenant_id)
+{
+    return !tenant_id || entry->looking ||
+           (entry->known && strcmp(entry->known->principal.tenant_id, tenant_id) == 0);
+}
+
+void berth_auth_forget_tenant(struct berth_auth *auth, const char *tenant_id)
+{
+    pthread_mutex_lock(&auth->mutex);
+    for (size_t i = 0; i < N_BUCKETS; i++) {
+        struct entry *entry = auth->buckets[i];
+
+        while (entry) {
+            struct entry *next = entry->next;
+
+            if (may_be_of(entry, tenant_id))
+                forget(auth, entry);
+            entry = next;
+        }
     }
     pthread_mutex_unlock(&auth->mutex);
 }

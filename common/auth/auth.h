@@ -35,6 +35,8 @@ void berth_auth_found(struct berth_auth_look *look, enum berth_code code,
 
 /* Look it up anew at its next use: after a change of our own. */
 void berth_auth_forget(struct berth_auth *auth, const char *token_id);
+/* All tokens of a tenant; NULL: all there are. */
+void berth_auth_forget_tenant(struct berth_auth *auth, const char *tenant_id);
 
 /* For berth_server_set_gate(); borrowed, valid until berth_auth_free(). */
 const struct berth_gate *berth_auth_gate(struct berth_auth *auth);

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include "common/auth/follow.h"
 #include "common/messages/messages.h"
 
 typedef Berth__Control__V1__IntrospectTokenRequest IntrospectTokenRequest;
@@ -20,7 +21,8 @@ enum berth_code berth_introspect_decode(const IntrospectTokenResponse *resp,
                                         struct berth_principal *ret, struct berth_error *err)
 {
     const Token *token = resp->token;
-    struct berth_principal out = {.tenant_disabled = resp->tenant_disabled};
+    struct berth_principal out = {.tenant_disabled = resp->tenant_disabled,
+                                  .calls_per_second = resp->requests_per_second};
 
     if (!token || !berth_token_id_valid(token->token_id) ||
         resp->secret_sha256.len != BERTH_TOKEN_HASH_SIZE ||
@@ -73,6 +75,7 @@ IntrospectTokenResponse *berth_introspect_encode(const struct berth_principal *p
         berth_set_bytes(&out->secret_sha256, principal->token.hash,
                         sizeof principal->token.hash)) {
         out->tenant_disabled = principal->tenant_disabled;
+        out->requests_per_second = principal->calls_per_second;
         return out;
     }
     return berth_message_free(out);
@@ -103,6 +106,8 @@ void berth_introspect_look(void *arg, const char *token_id, struct berth_auth_lo
     const struct berth_call_options options = {.timeout_ms = TIMEOUT_MS, .idempotent = true};
     IntrospectTokenRequest req = BERTH__CONTROL__V1__INTROSPECT_TOKEN_REQUEST__INIT;
 
+    if (introspect->follow)
+        berth_follow_begin(introspect->follow);
     req.token_id = (char *)token_id;
     berth_channel_call_async(introspect->controlplane,
                              "/berth.control.v1.InternalService/IntrospectToken", &req.base,

@@ -1,5 +1,5 @@
-/* introspect.h - looking tokens up for services other than the control plane, which is asked.
- */
+/* introspect.h - looking tokens up for services other than the control plane, which is asked,
+ * and which tells of changes, so that what was revoked is out at once. */
 #pragma once
 
 #include "berth/control/v1/control.pb-c.h"
@@ -8,7 +8,8 @@
 /* For berth_auth_options.arg; lives until berth_auth_free(). */
 struct berth_introspect {
     struct berth_channel *controlplane;
-    struct berth_pool *pool; /* where answers are taken */
+    struct berth_pool *pool;     /* where answers are taken */
+    struct berth_follow *follow; /* or NULL: entries only age */
 };
 
 /* For berth_auth_options.look; arg is the struct berth_introspect. */

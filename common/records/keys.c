@@ -63,6 +63,11 @@ const char *berth_key_tenant(char *buf, const char *tenant)
     return make(buf, tenant, "t", "");
 }
 
+const char *berth_key_quota(char *buf, const char *tenant)
+{
+    return make(buf, tenant, "q", "");
+}
+
 const char *berth_key_operation(char *buf, const char *tenant, const char *operation)
 {
     return make(buf, tenant, "op/", operation);

@@ -26,6 +26,7 @@ struct cp_cache {
     pthread_mutex_t mutex; /* guards all below */
     pthread_cond_t quiet;
     bool stopping;
+    int64_t forgotten_tick; /* what was begun to be read before it may be old */
     unsigned refreshing;
     unsigned n_entries, sweep;
     struct entry *buckets[N_BUCKETS];
@@ -164,14 +165,15 @@ static struct entry *find_or_add(struct cp_cache *cache, const char *tenant,
 }
 
 /* Whatever was read last stands, also when an older read ends later: both were true when read,
- * and the age counts from the start of the read. */
+ * and the age counts from the start of the read. One that began before a change was heard of is
+ * not kept. */
 static void store(struct cp_cache *cache, const char *tenant, const char *config_id,
                   const struct loaded *loaded, int64_t tick)
 {
     struct entry *entry;
 
     pthread_mutex_lock(&cache->mutex);
-    entry = find_or_add(cache, tenant, config_id);
+    entry = tick > cache->forgotten_tick ? find_or_add(cache, tenant, config_id) : NULL;
     if (entry && entry->loaded_tick < tick) {
         entry->loaded_tick = tick;
         entry->tenant = loaded->tenant;
@@ -181,23 +183,41 @@ static void store(struct cp_cache *cache, const char *tenant, const char *config
     pthread_mutex_unlock(&cache->mutex);
 }
 
-static void drop(struct cp_cache *cache, const char *tenant, const char *config_id)
+/* With the mutex held. */
+static void forget(struct cp_cache *cache, struct entry *entry)
 {
-    struct entry *entry;
-
-    pthread_mutex_lock(&cache->mutex);
-    entry = find(cache, tenant, config_id);
-    if (entry) {
-        entry->loaded_tick = INT64_MIN;
-        if (!entry->refreshing)
-            remove_entry(cache, entry);
-    }
-    pthread_mutex_unlock(&cache->mutex);
+    entry->loaded_tick = INT64_MIN;
+    if (!entry->refreshing)
+        remove_entry(cache, entry);
 }
 
 void cp_cache_forget(struct cp_cache *cache, const char *tenant, const char *config_id)
 {
-    drop(cache, tenant, config_id ? config_id : "");
+    struct entry *entry;
+
+    pthread_mutex_lock(&cache->mutex);
+    cache->forgotten_tick = berth_tick_ms();
+    entry = find(cache, tenant, config_id ? config_id : "");
+    if (entry)
+        forget(cache, entry);
+    pthread_mutex_unlock(&cache->mutex);
+}
+
+void cp_cache_forget_all(struct cp_cache *cache)
+{
+    pthread_mutex_lock(&cache->mutex);
+    cache->forgotten_tick = berth_tick_ms();
+    for (size_t i = 0; i < N_BUCKETS; i++) {
+        struct entry *entry = cache->buckets[i];
+
+        while (entry) {
+            struct entry *next = entry->next;
+
+            forget(cache, entry);
+            entry = next;
+        }
+    }
+    pthread_mutex_unlock(&cache->mutex);
 }
 
 /* --------------------------------------------------------------------- load */
@@ -293,7 +313,7 @@ static void run_refresh(void *arg)
             cache->options.in_use(cache->options.in_use_arg, loaded.config);
         cp_config_unref(loaded.config);
     } else if (code == BERTH_NOT_FOUND) {
-        drop(cache, job->tenant_id, job->config_id);
+        cp_cache_forget(cache, job->tenant_id, job->config_id);
     } /* else: it ages, and the next use says why it cannot be read */
     refresh_done(cache, job);
     free(job);

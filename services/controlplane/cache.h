@@ -43,3 +43,4 @@ BERTH_MUST_CHECK enum berth_code cp_cache_config(struct cp_cache *cache, const c
 
 /* Read it anew at the next use: after a write of our own. config_id NULL: the tenant. */
 void cp_cache_forget(struct cp_cache *cache, const char *tenant, const char *config_id);
+void cp_cache_forget_all(struct cp_cache *cache);

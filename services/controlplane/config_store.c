@@ -6,6 +6,7 @@
 #include "common/records/deployment.h"
 #include "common/records/event.h"
 #include "common/records/keys.h"
+#include "services/controlplane/changes.h"
 
 void cp_config_read_deinit(struct cp_config_read *read)
 {
@@ -87,7 +88,7 @@ static enum berth_code run(struct cp *cp, struct berth_cas *cas, const char *ten
     enum berth_code code =
         berth_cas_run_settled(cp->redis, cas, true, ret_applied, &now_ms, err);
 
-    cp_cache_forget(cp->cache, tenant, config_id);
+    cp_changed(cp, BERTH_CHANGE_CONFIG, tenant, config_id);
     return code;
 }
 

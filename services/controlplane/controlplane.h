@@ -35,6 +35,7 @@ struct cp {
     const struct berth_runtime *runtime;
     char owner[65];             /* of the locks taken here: deployment, process */
     int64_t verify_interval_ms; /* of configs that name none */
+    bool no_private_targets;    /* the operator's veto over allow_private_endpoints */
     int64_t resolve_timeout_ms; /* of a resolve without a deadline */
     struct berth_redis *redis;
     struct berth_keyring *keyring; /* changes while in use: keys.h */
@@ -47,6 +48,7 @@ struct cp {
     struct cp_locks *locks;
     struct cp_verified *verified;
     struct berth_auth *auth;
+    struct cp_changes *changes;
     atomic_bool store_checked; /* the store is our deployment's */
     atomic_int background;     /* jobs that nobody waits for */
 };
@@ -79,3 +81,4 @@ CP_METHODS(session_read);
 CP_METHODS(turn);
 CP_METHODS(template);
 CP_METHODS(internal);
+CP_METHODS(changes);

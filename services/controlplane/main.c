@@ -14,6 +14,7 @@
 #include "common/ids/ids.h"
 #include "common/log/log.h"
 #include "common/records/deployment.h"
+#include "services/controlplane/changes.h"
 #include "services/controlplane/config_ops.h"
 #include "services/controlplane/controlplane.h"
 #include "services/controlplane/keys.h"
@@ -27,6 +28,7 @@ struct settings {
     char *adapter_local, *adapter_docker, *adapter_e2b, *adapter_cube;
     int64_t verify_interval, resolve_timeout;
     int64_t backend_calls;
+    char *allow_private_targets;
 };
 
 #define KEY(field, type, value, doc)                                                           \
@@ -67,10 +69,16 @@ static const struct berth_config_key keys[] = {
     KEY(backend_calls, INT, "24",
         "backend calls at once, at most, leaving 8 of the workers free; 16 of them for one "
         "endpoint"),
+    KEY(allow_private_targets, STR, "config",
+        "who may let configs reach private addresses: \"config\": each by its "
+        "allow_private_endpoints; \"never\": none, whatever it says"),
 };
 #undef KEY
 
-enum { WORKERS_FREE = 8 };
+enum {
+    WORKERS_FREE = 8,
+    LISTEN_CONNECTIONS = 4, /* below that none can be spared for listening */
+};
 
 static const char *const services[] = {
     "berth.control.v1.ConfigService",   "berth.control.v1.SessionService",
@@ -84,11 +92,12 @@ static void cp_free(struct cp *cp)
 {
     if (!cp)
         return;
-    cp->auth = berth_auth_free(cp->auth);
     /* Jobs first: they use everything else, and reads of the cache make jobs. */
     cp->keys = cp_keys_free(cp->keys);
     cp_cache_quiet(cp->cache);
     cp->bulkhead = cp_bulkhead_free(cp->bulkhead);
+    cp->changes = cp_changes_free(cp->changes);
+    cp->auth = berth_auth_free(cp->auth);
     cp->cache = cp_cache_free(cp->cache);
     cp->locks = cp_locks_free(cp->locks);
     cp->binding = berth_channel_free(cp->binding);
@@ -220,6 +229,10 @@ static enum berth_code start(const void *config, const struct berth_runtime *run
                                 WORKERS_FREE);
     if (c->resolve_timeout < 1000)
         return berth_fail_field(err, "resolve_timeout", "must be at least 1 second");
+    if (strcmp(c->allow_private_targets, "config") != 0 &&
+        strcmp(c->allow_private_targets, "never") != 0)
+        return berth_fail_field(err, "allow_private_targets", "must be config or never");
+    cp->no_private_targets = strcmp(c->allow_private_targets, "never") == 0;
     cp->runtime = runtime;
     cp->verify_interval_ms = c->verify_interval;
     cp->resolve_timeout_ms = c->resolve_timeout;
@@ -234,6 +247,10 @@ static enum berth_code start(const void *config, const struct berth_runtime *run
         code = make_parts(cp, c, err);
     if (!code)
         code = check_store(cp, err);
+    if (!code)
+        code = cp_changes_new(
+            cp, c->redis_connections < LISTEN_CONNECTIONS ? 0 : c->redis_timeout / 2,
+            &cp->changes, err);
     if (!code)
         code = cp_keys_run(cp->keys, err);
     if (code)

@@ -7,6 +7,7 @@
 #include "common/records/deployment.h"
 #include "common/records/keys.h"
 #include "common/time/time.h"
+#include "services/controlplane/changes.h"
 #include "services/controlplane/checks.h"
 #include "services/controlplane/config_ops.h"
 
@@ -139,23 +140,27 @@ static enum berth_code store(struct cp *cp, const char *tenant, const char *rev,
 {
     BERTH_AUTO(berth_cas_free) struct berth_cas *cas = berth_cas_new();
     BERTH_AUTO(free) char *json = berth_tenant_doc_format(doc);
-    char key[BERTH_KEY_MAX], config_key[BERTH_KEY_MAX];
+    char key[BERTH_KEY_MAX], config_key[BERTH_KEY_MAX], max_sessions[16], max_calls[16];
     int64_t now_ms;
     enum berth_code code;
 
     if (!cas || !json)
         return no_memory(err);
+    /* By themselves for who does not read the whole document. */
+    snprintf(max_sessions, sizeof max_sessions, "%u", doc->quotas.sessions);
+    snprintf(max_calls, sizeof max_calls, "%u", doc->quotas.requests_per_second);
     berth_cas_expect(cas, berth_key_tenant(key, tenant), rev);
     if (*config_rev)
         berth_cas_expect(cas, berth_key_config(config_key, tenant, doc->default_config),
                          config_rev);
     berth_cas_write(cas, "HSET", key, "rev", berth_rev_new(doc->rev), "tenant", json,
                     "default_config", doc->default_config, "disabled",
-                    doc->disabled ? "1" : "0", NULL);
+                    doc->disabled ? "1" : "0", "max_sessions", max_sessions, "max_calls",
+                    max_calls, NULL);
     /* What was left of a write that had to be settled would expire. */
     berth_cas_write(cas, "PERSIST", key, NULL);
     code = berth_cas_run_settled(cp->redis, cas, true, ret_applied, &now_ms, err);
-    cp_cache_forget(cp->cache, tenant, NULL);
+    cp_changed(cp, BERTH_CHANGE_TENANT, tenant, NULL);
     return code;
 }
 

@@ -6,6 +6,7 @@
 #include "common/records/deployment.h"
 #include "common/records/keys.h"
 #include "common/time/time.h"
+#include "services/controlplane/changes.h"
 
 #define KEPT_EXPIRED_MS ((int64_t)24 * 60 * 60 * 1000)
 
@@ -69,7 +70,7 @@ static enum berth_code read_one(struct cp *cp, const char *tenant, const char *t
                                 struct berth_error *err)
 {
     char key[BERTH_KEY_MAX], field[FIELD_SIZE];
-    const char *const fields[] = {field_of(field, token_id), "disabled"};
+    const char *const fields[] = {field_of(field, token_id), "disabled", "max_calls"};
     const struct berth_redis_get get = {.key = berth_key_tenant(key, tenant),
                                         .fields = fields,
                                         .n_fields = BERTH_COUNT(fields)};
@@ -86,6 +87,7 @@ static enum berth_code read_one(struct cp *cp, const char *tenant, const char *t
     if (*ret_found && !code) {
         fill(ret, &token, tenant);
         ret->tenant_disabled = strcmp(berth_doc_get(&doc, "disabled"), "1") == 0;
+        ret->calls_per_second = (uint32_t)strtoul(berth_doc_get(&doc, "max_calls"), NULL, 10);
         *ret_found = !token.expire_ms || berth_now_ms() < token.expire_ms;
     }
     berth_doc_deinit(&doc);
@@ -274,8 +276,8 @@ static enum berth_code try_add(struct cp *cp, const char *tenant,
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     berth_cas_expect(cas, berth_key_tenant(key, tenant), rev);
     if (prune(cas, key, list, n) >= CP_TOKENS_MAX)
-        return berth_fail(err, BERTH_REASON_QUOTA_EXCEEDED, "there are %d tokens",
-                          CP_TOKENS_MAX);
+        return berth_fail(err, BERTH_REASON_QUOTA_EXCEEDED,
+                          "tokens: the tenant may have %d, and has %zu", CP_TOKENS_MAX, n);
     berth_cas_write(cas, "HSET", key, "rev", berth_rev_new(rev),
                     field_of(field, token->token_id), json, NULL);
     return berth_cas_run_settled(cp->redis, cas, true, ret_applied, &now_ms, err);
@@ -369,7 +371,8 @@ enum berth_code cp_token_remove(struct cp *cp, const char *tenant, const char *t
         code = try_remove(cp, tenant, token_id, &applied, err);
     if (!code && !applied)
         code = berth_fail(err, BERTH_REASON_CONFLICT, NULL);
-    berth_auth_forget(cp->auth, token_id);
+    cp_changed(cp, BERTH_CHANGE_TOKEN,
+               strcmp(tenant, BERTH_DEPLOYMENT_TENANT) == 0 ? "" : tenant, token_id);
     if (code)
         return code;
     unclaim(cp, token_id);

@@ -6,6 +6,7 @@
  * methods.c lists the calls; first.c takes a call to its route, pump.c from there to its
  * status; check.c and route.c hold the rules; use.c keeps a sandbox from being taken away under
  * a stream; peer.c spreads streams over connections; service.c is the rest. */
+#include "common/auth/follow.h"
 #include "common/auth/introspect.h"
 #include "common/svc/svc.h"
 #include "grpc/health/v1/health.pb-c.h"
@@ -53,6 +54,7 @@ struct service {
     struct dataplane *dp;
     struct berth_introspect introspect;
     struct berth_auth *auth;
+    struct berth_follow *follow;
     struct peer_address controlplane, local, docker;
 };
 
@@ -70,6 +72,7 @@ static void service_free(struct service *service)
 {
     if (!service)
         return;
+    berth_follow_free(service->follow);
     berth_auth_free(service->auth);
     dataplane_free(service->dp);
     free(service->controlplane.target);
@@ -100,8 +103,13 @@ static enum berth_code make_gate(struct service *service, const struct berth_run
     service->introspect = (struct berth_introspect){
         .controlplane = dp_peer_channel(service->dp->controlplane), .pool = runtime->pool};
     if (!code)
-        berth_server_set_gate(runtime->server, berth_auth_gate(service->auth));
-    return code;
+        code = berth_follow_new(service->introspect.controlplane, runtime->loop, service->auth,
+                                &service->follow, err);
+    if (code)
+        return code;
+    service->introspect.follow = service->follow;
+    berth_server_set_gate(runtime->server, berth_auth_gate(service->auth));
+    return BERTH_OK;
 }
 
 static enum berth_code start(const void *config, const struct berth_runtime *runtime,

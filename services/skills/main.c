@@ -60,6 +60,7 @@ static void skills_free(struct skills *skills)
 {
     if (!skills)
         return;
+    skills->follow = berth_follow_free(skills->follow);
     skills->auth = berth_auth_free(skills->auth);
     skills->janitor = skills_janitor_free(skills->janitor);
     skills->controlplane = berth_channel_free(skills->controlplane);
@@ -144,8 +145,13 @@ static enum berth_code make_gate(struct skills *skills, struct berth_error *err)
     skills->introspect = (struct berth_introspect){.controlplane = skills->controlplane,
                                                    .pool = skills->runtime->pool};
     if (!code)
-        berth_server_set_gate(skills->runtime->server, berth_auth_gate(skills->auth));
-    return code;
+        code = berth_follow_new(skills->controlplane, skills->runtime->loop, skills->auth,
+                                &skills->follow, err);
+    if (code)
+        return code;
+    skills->introspect.follow = skills->follow;
+    berth_server_set_gate(skills->runtime->server, berth_auth_gate(skills->auth));
+    return BERTH_OK;
 }
 
 static enum berth_code start(const void *config, const struct berth_runtime *runtime,

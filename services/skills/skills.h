@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "berth/common/v1/common.pb-c.h"
+#include "common/auth/follow.h"
 #include "common/auth/introspect.h"
 #include "common/errors/errors.h"
 #include "common/redis/redis.h"
@@ -38,6 +39,7 @@ struct skills {
     struct skills_janitor *janitor;
     struct berth_introspect introspect;
     struct berth_auth *auth;
+    struct berth_follow *follow;
 };
 
 /* The store is ours. Every handler begins with it. */

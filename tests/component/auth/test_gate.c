@@ -331,6 +331,32 @@ START_TEST(enter__revoked__refused)
 }
 END_TEST
 
+/* A tenant's calls per second are kept; what is over may come again soon. */
+START_TEST(enter__over_the_tenants_rate__refused_for_a_while)
+{
+    enum { PER_S = 5, CALLS = 40 };
+    int64_t begin_tick = berth_tick_ms();
+    unsigned n = 0;
+
+    rig.at_once = true;
+    rig.principal.calls_per_second = PER_S;
+    for (int i = 0; i < CALLS; i++) {
+        enum berth_reason reason = get(secret);
+
+        n += reason == BERTH_REASON_NONE;
+        ck_assert(reason == BERTH_REASON_NONE || reason == BERTH_REASON_QUOTA_EXCEEDED);
+    }
+    ck_assert_uint_ge(n, PER_S);
+    ck_assert_uint_le(n, PER_S + 1 + (unsigned)((berth_tick_ms() - begin_tick) * PER_S / 1000));
+    while (get(secret) != BERTH_REASON_NONE)
+        ck_assert_int_lt(berth_tick_ms(), begin_tick + WAIT_MS);
+    rig.principal.calls_per_second = 0;
+    berth_auth_forget(rig.auth, rig.principal.token.id);
+    for (int i = 0; i < CALLS; i++)
+        ck_assert_int_eq(get(secret), BERTH_REASON_NONE);
+}
+END_TEST
+
 /* Without a store a token is good for as long as it may be old, then the store's absence is
  * told; never that the token is bad. */
 START_TEST(enter__store_away__used_until_old)
@@ -427,6 +453,7 @@ int main(void)
     tcase_add_test(all, enter__unknown_token__parked_and_asked_once);
     tcase_add_test(all, enter__warm_token__refreshed_beside);
     tcase_add_test(all, enter__revoked__refused);
+    tcase_add_test(all, enter__over_the_tenants_rate__refused_for_a_while);
     tcase_add_test(all, enter__store_away__used_until_old);
     tcase_add_test(all, forget__known_token__asked_again);
     tcase_add_test(all, enter__expired_while_known__refused);

@@ -503,6 +503,8 @@ static void start_planes(struct town *town, const struct town_options *options)
         add(plane, "--key_file=%s/suite.key", town->dir);
         add(plane, "--binding=unix:%s/binding.sock", town->binding.run_dir);
         add(plane, "--adapter_local=%s", town->fake->target);
+        if (options->deaf)
+            add(plane, "--redis_connections=3");
         if (options->verify)
             add(plane, "--verify_interval=%s", options->verify);
         if (i == 0) {

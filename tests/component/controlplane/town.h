@@ -58,6 +58,7 @@ struct town_options {
     bool not_keyed;
     bool no_config;      /* tenants only */
     bool metrics;        /* for town_metrics() */
+    bool deaf;           /* no control plane hears of the other's changes */
     struct proxy *proxy; /* lives as long as the town; or NULL */
 };
 
