@@ -45,6 +45,20 @@ enum berth_code cp_config_check_endpoint(const SandboxConfig *config, struct ber
     return check_urls(config, config->allow_private_endpoints, err);
 }
 
+enum berth_code cp_config_check_veto(const SandboxConfig *config, bool never,
+                                     struct berth_error *err)
+{
+    enum berth_code code;
+
+    if (!never || !config->allow_private_endpoints)
+        return BERTH_OK;
+    code = berth_fail(err, BERTH_REASON_ENDPOINT_REFUSED,
+                      "config.allow_private_endpoints: the operator of this deployment lets no "
+                      "config reach private addresses (allow_private_targets=never)");
+    BERTH_ERROR_SET(err, field, "config.allow_private_endpoints");
+    return code;
+}
+
 /* Multi-line text: PEM. */
 static enum berth_code check_pem(const char *field, const char *value, struct berth_error *err)
 {

@@ -20,6 +20,12 @@ BERTH_MUST_CHECK enum berth_code
 cp_check_config(const Berth__Control__V1__SandboxConfig *config, bool partial,
                 struct berth_error *err);
 
+/* The operator's veto over the private switch; never: no config may have it on.
+ * Errors: ENDPOINT_REFUSED. */
+BERTH_MUST_CHECK enum berth_code
+cp_config_check_veto(const Berth__Control__V1__SandboxConfig *config, bool never,
+                     struct berth_error *err);
+
 /* Of a whole config, as it will be stored: where its api_url, domain and proxy_url lead. Names
  * are not looked up: whoever dials judges every answer. Errors: FIELD_INVALID,
  * ENDPOINT_REFUSED. */

@@ -74,6 +74,17 @@ static enum berth_code ask_backend(struct cp *cp, struct berth_call *call,
     return BERTH_OK;
 }
 
+static bool find_veto(struct cp *cp, const SandboxConfig *config, CheckConfigResponse *out,
+                      bool *reachable)
+{
+    struct berth_error why;
+
+    if (cp_config_check_veto(config, cp->no_private_targets, &why) == BERTH_OK)
+        return true;
+    *reachable = false;
+    return cp_find_error(out, &why);
+}
+
 static bool find_backend(struct cp *cp, const SandboxConfig *config, CheckConfigResponse *out,
                          bool *reachable)
 {
@@ -101,7 +112,7 @@ static bool look(struct cp *cp, struct berth_call *call, const SandboxConfig *as
     config->refs = 1;
     config->settings = rest = berth_message_copy(asked);
     ok = rest && cp_find_faults(rest, out, &reachable) && cp_config_defaults(rest) &&
-         find_backend(cp, rest, out, &reachable) &&
+         find_veto(cp, rest, out, &reachable) && find_backend(cp, rest, out, &reachable) &&
          (!reachable || !ask_backend(cp, call, config, asked->credentials, stored, out));
     caps = config->info ? config->info->capabilities : NULL;
     ok = ok && (!caps || cp_find_missing(rest, caps, out)) &&

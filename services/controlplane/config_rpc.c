@@ -182,6 +182,8 @@ CP_HANDLER(create_config)
 
     (void)ret_resp;
     if (!code)
+        code = cp_config_check_veto(req->config, cp->no_private_targets, err);
+    if (!code)
         code = cp_check_request_id(req->request_id, err);
     if (!code)
         code = cp_adapter_find(cp, req->config->backend, &adapter, err);

@@ -172,6 +172,8 @@ static enum berth_code try_update(struct cp *cp, struct berth_call *call,
         code = check_etag(read.config, req->config->etag, err);
     if (!code)
         code = change(read.config, req, &config, &changes, err);
+    if (!code)
+        code = cp_config_check_veto(config->settings, cp->no_private_targets, err);
     if (!code && (changes & CP_CHANGE_TARGET)) {
         *ret_ask = !may_ask;
         if (may_ask)

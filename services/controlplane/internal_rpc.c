@@ -6,6 +6,7 @@
 #include "common/messages/messages.h"
 #include "services/controlplane/binding.h"
 #include "services/controlplane/checks.h"
+#include "services/controlplane/config_check.h"
 #include "services/controlplane/config_ops.h"
 #include "services/controlplane/present.h"
 #include "services/controlplane/resolve.h"
@@ -179,6 +180,7 @@ static enum berth_code add_target(struct cp *cp, const char *tenant, const char 
     enum berth_code code = cp_config_read(cp, tenant, config_id, &read, err);
 
     if (!code && read.config &&
+        cp_config_check_veto(read.config->settings, cp->no_private_targets, NULL) == BERTH_OK &&
         !berth_add_message(&out->n_targets, &out->targets, show_target(read.config)))
         code = berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     cp_config_read_deinit(&read);

@@ -8,6 +8,7 @@
 #include "common/time/time.h"
 #include "services/controlplane/backend.h"
 #include "services/controlplane/binding.h"
+#include "services/controlplane/config_check.h"
 
 typedef Berth__Binding__V1__AcquireRequest AcquireRequest;
 typedef Berth__Binding__V1__AcquireResponse AcquireResponse;
@@ -380,6 +381,8 @@ static enum berth_code go_on(struct resolve *r, struct berth_error *err)
     if (!code)
         code = cp_cache_config(r->cp->cache, r->request.session->tenant_id,
                                grant->session->spec->config_id, &r->config, err);
+    if (!code && r->config) /* one of the time before the veto */
+        code = cp_config_check_veto(r->config->settings, r->cp->no_private_targets, err);
     if (code)
         return code;
     if (grant->decision == BERTH__BINDING__V1__DECISION__DECISION_USE && grant->binding) {

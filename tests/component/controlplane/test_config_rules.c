@@ -382,6 +382,51 @@ START_TEST(identity__sessions_live__kept)
 }
 END_TEST
 
+/* The operator's veto: no new config, no update, no session of one that has the switch on from
+ * before; and CheckConfig says so. */
+START_TEST(private_switch__operator_says_never__refused_everywhere)
+{
+    SandboxConfig config = config_of("c2"), other = config_of("c3");
+    Berth__Control__V1__CheckConfigRequest check =
+        BERTH__CONTROL__V1__CHECK_CONFIG_REQUEST__INIT;
+    SessionSpec spec = BERTH__COMMON__V1__SESSION_SPEC__INIT;
+    struct process *strict = &town.planes[1];
+    char *paths[] = {(char *)"name", NULL};
+    CheckConfigResponse *found = NULL;
+    struct berth_error why;
+
+    config.api_url = other.api_url = (char *)"http://10.0.0.1";
+    config.allow_private_endpoints = other.allow_private_endpoints = true;
+    ck_assert_msg(!config_create(&config, ""), "%s", err.text);
+    spec.config_id = (char *)"c2";
+    ck_assert_int_eq(town_resolve(&town, 0, "t1", "s1", &spec, NULL, NULL), BERTH_REASON_NONE);
+    process_kill(strict);
+    snprintf(strict->texts[strict->n_args++], sizeof strict->texts[0],
+             "--allow_private_targets=never");
+    process_start(strict);
+    town_wait_ready(&town);
+
+    ck_assert_int_eq(config_create_at(1, &other, "", NULL), BERTH_REASON_ENDPOINT_REFUSED);
+    config.name = (char *)"another";
+    ck_assert_int_eq(config_update_at(1, &config, paths, &why), BERTH_REASON_ENDPOINT_REFUSED);
+    ck_assert_str_eq(why.field, "config.allow_private_endpoints");
+    check.tenant_id = (char *)"t1";
+    check.target_case = BERTH__CONTROL__V1__CHECK_CONFIG_REQUEST__TARGET_CONFIG_ID;
+    check.config_id = (char *)"c2";
+    ck_assert_int_eq(town_call(town.control[1], "/berth.control.v1.ConfigService/CheckConfig",
+                               &check, &berth__control__v1__check_config_response__descriptor,
+                               WAIT_MS, &found, NULL),
+                     BERTH_REASON_NONE);
+    ck_assert(!found->ok);
+    ck_assert_str_eq(config_finding(found, "config.allow_private_endpoints")->reason,
+                     "ENDPOINT_REFUSED");
+    berth_message_free(found);
+    ck_assert_int_eq(town_resolve(&town, 1, "t1", "s1", NULL, NULL, NULL),
+                     BERTH_REASON_ENDPOINT_REFUSED);
+    ck_assert_int_eq(town_resolve(&town, 0, "t1", "s1", NULL, NULL, NULL), BERTH_REASON_NONE);
+}
+END_TEST
+
 int main(void)
 {
     TCase *all = tcase_create("all");
@@ -397,5 +442,6 @@ int main(void)
     tcase_add_test(all, server_owned__forged__kept);
     tcase_add_test(all, reserved_keys__from_clients__refused);
     tcase_add_loop_test(all, identity__sessions_live__kept, 0, (int)BERTH_COUNT(identity_rows));
+    tcase_add_test(all, private_switch__operator_says_never__refused_everywhere);
     return run_town_case("controlplane/config_rules", all);
 }
