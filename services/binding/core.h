@@ -28,6 +28,7 @@ struct binding_tenant {
     bool exists;
     bool disabled;
     char default_config[129];
+    uint32_t max_sessions; /* 0: as many as they like */
 };
 
 /* What an operation is decided on. */

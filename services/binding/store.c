@@ -7,6 +7,7 @@
 #include "common/records/event.h"
 #include "common/records/keys.h"
 #include "common/time/time.h"
+#include "services/binding/quota.h"
 #include "services/binding/watch.h"
 
 enum {
@@ -70,7 +71,8 @@ bool binding_store_quarantined(struct binding_store *store)
 
 /* -------------------------------------------------------------------------- read */
 
-static const char *const tenant_fields[] = {"rev", "disabled", "default_config"};
+static const char *const tenant_fields[] = {"rev", "disabled", "default_config",
+                                            "max_sessions"};
 static const char *const config_fields[] = {
     "rev",      "state",           "account", "keyed", "create_horizon_ms", "cordon_until_ms",
     "template", "next_generation", "image"};
@@ -105,6 +107,7 @@ static enum berth_code take_tenant(const struct berth_doc *doc, struct binding_t
     ret->exists = true;
     ret->disabled = disabled[0] == '1';
     snprintf(ret->default_config, sizeof ret->default_config, "%s", config);
+    ret->max_sessions = (uint32_t)strtoul(berth_doc_get(doc, "max_sessions"), NULL, 10);
     return BERTH_OK;
 }
 
@@ -264,6 +267,7 @@ struct keys {
     char due[BERTH_KEY_MAX];
     char alias[BERTH_KEY_MAX];
     char index[BERTH_KEY_MAX];
+    char quota[BERTH_KEY_MAX];
 };
 
 static enum berth_code write_parts(struct berth_cas *cas, const char *key,
@@ -349,13 +353,22 @@ static enum berth_code build(struct binding_store *store, struct berth_cas *cas,
                              const struct binding_plan *plan, const char *new_rev,
                              struct berth_error *err)
 {
-    char ttl[24];
-    enum berth_code code;
+    char ttl[24], quota_rev[17];
+    enum berth_code code = BERTH_OK;
 
     berth_cas_expect(cas, k->session, view->doc.rev);
     if (plan->pins_config)
         berth_cas_expect(cas, berth_key_config(k->config, ref->tenant_id, view->config_id),
                          view->config.rev);
+    if (plan->index_add && view->tenant.max_sessions) {
+        code = binding_quota_check(store->redis, ref->tenant_id, view->tenant.max_sessions,
+                                   quota_rev, err);
+        if (code)
+            return code;
+        berth_cas_expect(cas, berth_key_quota(k->quota, ref->tenant_id), quota_rev);
+        berth_cas_write(cas, "HSET", k->quota, "rev", berth_rev_new(quota_rev), (char *)NULL);
+        berth_cas_write(cas, "PERSIST", k->quota, (char *)NULL);
+    }
     code = write_events(cas, ref, view, plan, err);
     if (!code)
         code = write_parts(cas, k->session, &view->doc, err);
@@ -422,7 +435,7 @@ static enum berth_code apply(struct binding_store *store, const struct binding_r
 {
     BERTH_AUTO(berth_cas_free) struct berth_cas *cas = berth_cas_new();
     struct keys k;
-    struct berth_doc docs[2] = {{0}};
+    struct berth_doc docs[3] = {{0}}; /* session, config, quota */
     bool applied = false, fresh;
     char rev[17];
     int64_t now_ms = 0;
@@ -439,7 +452,7 @@ static enum berth_code apply(struct binding_store *store, const struct binding_r
     fresh = docs[0].key && !plan->pins_config;
     if (!code && !applied)
         code = refresh(store, ref, view, fresh ? &docs[0] : NULL, now_ms, err);
-    deinit_docs(docs, plan->pins_config ? 2 : 1);
+    deinit_docs(docs, BERTH_COUNT(docs));
     if (code)
         return code;
     *ret_again = !applied;

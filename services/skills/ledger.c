@@ -22,6 +22,8 @@ void ledger_deinit(struct ledger *ledger)
     ledger->n_rows = 0;
 }
 
+#define BUILD_PREFIX "b:"
+
 /* ----------------------------------------------------------------------- read */
 
 static enum berth_code read_rows(const struct berth_doc *doc, struct ledger *out,
@@ -225,9 +227,59 @@ static enum berth_code write_row(struct berth_cas *cas, const struct ledger *led
     return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "unknown change");
 }
 
+/* It counts as one that is being made until it is in the index, or given up. */
+static void write_quota(struct berth_cas *cas, const struct ledger *ledger,
+                        const struct berth_snapshot_row *row, enum ledger_change change,
+                        const struct ledger_quota *quota)
+{
+    char key[BERTH_KEY_MAX], field[ROW_FIELD_SIZE], rev[17];
+
+    berth_key_quota(key, ledger->tenant_id);
+    snprintf(field, sizeof field, BUILD_PREFIX "%s", row->row_id);
+    if (change == LEDGER_BUILD) {
+        if (quota)
+            berth_cas_expect(cas, key, quota->rev);
+        berth_cas_write(cas, "HSET", key, "rev", berth_rev_new(rev), field, ledger->config_id,
+                        NULL);
+        berth_cas_write(cas, "PERSIST", key, NULL);
+    } else if (strcmp(row->state, "building") != 0) {
+        berth_cas_write(cas, "HDEL", key, field, NULL);
+    }
+}
+
+/* What is being made first: one that is published in between counts twice, none not at all. */
+enum berth_code ledger_count(struct berth_redis *redis, const char *tenant,
+                             struct ledger_quota *ret, struct berth_error *err)
+{
+    char key[BERTH_KEY_MAX], index[BERTH_KEY_MAX];
+    const struct berth_redis_get get = {.key = berth_key_quota(key, tenant)};
+    const char *const argv[] = {"HLEN", berth_key_snapshot_index(index, tenant)};
+    BERTH_AUTO(berth_reply_free) struct berth_reply *reply = NULL;
+    struct berth_doc doc;
+    int64_t now_ms;
+    enum berth_code code = berth_redis_read(redis, &get, 1, &now_ms, &doc, err);
+
+    if (code)
+        return code;
+    *ret = (struct ledger_quota){0};
+    snprintf(ret->rev, sizeof ret->rev, "%s", berth_doc_get(&doc, "rev"));
+    for (size_t i = 0; i < doc.n_fields; i++)
+        ret->n += strncmp(doc.fields[i].name, BUILD_PREFIX, strlen(BUILD_PREFIX)) == 0;
+    berth_doc_deinit(&doc);
+    code = berth_redis_call(redis, BERTH_COUNT(argv), argv, NULL, &reply, err);
+    if (code == BERTH_UNKNOWN)
+        return berth_fail(err, BERTH_REASON_STORE_UNAVAILABLE, NULL);
+    if (!code && (reply->type != BERTH_REPLY_INTEGER || reply->integer < 0))
+        return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "the index of snapshots has no size");
+    if (!code)
+        ret->n += (uint64_t)reply->integer;
+    return code;
+}
+
 enum berth_code ledger_write(struct berth_redis *redis, const struct ledger *ledger,
                              const struct berth_snapshot_row *row, enum ledger_change change,
-                             bool *ret_applied, struct berth_error *err)
+                             const struct ledger_quota *quota, bool *ret_applied,
+                             struct berth_error *err)
 {
     BERTH_AUTO(berth_cas_free) struct berth_cas *cas = berth_cas_new();
     int64_t now_ms;
@@ -236,6 +288,7 @@ enum berth_code ledger_write(struct berth_redis *redis, const struct ledger *led
     if (!cas)
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     code = write_row(cas, ledger, row, change, err);
+    write_quota(cas, ledger, row, change, quota);
     if (change != LEDGER_BUILD) /* a store that is full takes what is there, or goes */
         berth_cas_when_full(cas);
     return code ? code : berth_cas_run_settled(redis, cas, true, ret_applied, &now_ms, err);

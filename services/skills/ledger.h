@@ -45,17 +45,27 @@ enum ledger_change {
     LEDGER_REMOVE,  /* the row and its place in the index go */
 };
 
+/* Snapshots of a tenant, those being made included, as far as they count against its limit. */
+struct ledger_quota {
+    char rev[17]; /* of the document that changes with every new one */
+    uint64_t n;
+};
+/* Errors: STORE_UNAVAILABLE, INTERNAL_BUG. */
+BERTH_MUST_CHECK enum berth_code ledger_count(struct berth_redis *redis, const char *tenant,
+                                              struct ledger_quota *ret,
+                                              struct berth_error *err);
+
 /**
  * ledger_write() - write one row over the ledger as read
+ * @quota: LEDGER_BUILD of a tenant with a limit: as counted; NULL: there is none
  * @ret_applied: false: somebody wrote in between; read again
  *
  * Errors: STORE_UNAVAILABLE, OUTCOME_UNKNOWN, OUT_OF_MEMORY.
  */
-BERTH_MUST_CHECK enum berth_code ledger_write(struct berth_redis *redis,
-                                              const struct ledger *ledger,
-                                              const struct berth_snapshot_row *row,
-                                              enum ledger_change change, bool *ret_applied,
-                                              struct berth_error *err);
+BERTH_MUST_CHECK enum berth_code
+ledger_write(struct berth_redis *redis, const struct ledger *ledger,
+             const struct berth_snapshot_row *row, enum ledger_change change,
+             const struct ledger_quota *quota, bool *ret_applied, struct berth_error *err);
 
 /* "<config>" and "<row>" of a snapshot of the tenant. Errors: SNAPSHOT_NOT_FOUND,
  * TENANT_NOT_FOUND, TENANT_DISABLED, STORE_UNAVAILABLE. */

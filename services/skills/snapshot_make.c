@@ -48,7 +48,8 @@ static enum berth_code change_row(struct making *m, enum ledger_change change,
                               "another replica has taken this build over");
         } else {
             m->row.beat_ms = ledger.now_ms;
-            code = ledger_write(m->skills->redis, &ledger, &m->row, change, &applied, err);
+            code =
+                ledger_write(m->skills->redis, &ledger, &m->row, change, NULL, &applied, err);
         }
         ledger_deinit(&ledger);
         if (code || applied)
@@ -242,6 +243,23 @@ static enum berth_code resolve_route(struct making *m, struct berth_error *err)
     return code;
 }
 
+/* May the tenant have one more? Counted again where it seems full: one that was published while
+ * we counted counts twice. */
+static enum berth_code check_limit(struct making *m, uint32_t limit, struct ledger_quota *ret,
+                                   struct berth_error *err)
+{
+    enum berth_code code = BERTH_OK;
+
+    ret->n = limit;
+    for (int i = 0; i < 2 && !code && ret->n >= limit; i++)
+        code = ledger_count(m->skills->redis, m->wish->session->tenant_id, ret, err);
+    if (!code && ret->n >= limit)
+        code = berth_fail(err, BERTH_REASON_QUOTA_EXCEEDED,
+                          "snapshots: the tenant may have %u, and has %llu", limit,
+                          (unsigned long long)ret->n);
+    return code;
+}
+
 /* The row is ours, decided on one reading of the ledger: of two repeats at once one gets it. */
 static enum berth_code claim(struct making *m, enum claim *ret_claim, bool *ret_settled,
                              struct berth_error *err)
@@ -249,12 +267,14 @@ static enum berth_code claim(struct making *m, enum claim *ret_claim, bool *ret_
     for (int i = 0; i < SK_CAS_TRIES; i++) {
         const struct berth_snapshot_row *row;
         struct ledger ledger = {0};
-        bool applied = false;
+        struct ledger_quota quota = {0};
+        bool applied = false, has_limit;
         enum berth_code code = ledger_read(m->skills->redis, m->wish->session->tenant_id,
                                            m->config_id, &ledger, err);
 
         if (code)
             return code;
+        has_limit = ledger.tenant.quotas.snapshots > 0;
         row = find_request(m, &ledger);
         if (!ledger.config.exists || strcmp(ledger.config.state, "active") != 0)
             code =
@@ -273,11 +293,14 @@ static enum berth_code claim(struct making *m, enum claim *ret_claim, bool *ret_
         } else if (!code) {
             fill_row(m);
             *ret_claim = CLAIM_NEW;
+            if (has_limit)
+                code = check_limit(m, ledger.tenant.quotas.snapshots, &quota, err);
         }
         m->row.beat_ms = ledger.now_ms;
         if (!code && !applied)
             code = ledger_write(m->skills->redis, &ledger, &m->row,
-                                row ? LEDGER_KEEP : LEDGER_BUILD, &applied, err);
+                                row ? LEDGER_KEEP : LEDGER_BUILD, has_limit ? &quota : NULL,
+                                &applied, err);
         ledger_deinit(&ledger);
         if (code || applied)
             return code;

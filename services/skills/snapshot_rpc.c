@@ -381,7 +381,7 @@ static enum berth_code set_state(struct skills *skills, const char *tenant,
             if (not_after_ms >= 0)
                 row->not_after_ms = not_after_ms;
             code = ledger_write(skills->redis, &ledger, row,
-                                state ? LEDGER_KEEP : LEDGER_REMOVE, &applied, err);
+                                state ? LEDGER_KEEP : LEDGER_REMOVE, NULL, &applied, err);
         }
         snprintf(ret_config, 129, "%s", ledger.config_id);
         snprintf(ret_account, 65, "%s", row->account);
