@@ -28,10 +28,10 @@ enum berth_code place_fail(struct berth_error *err, int error_number, const char
     enum berth_code code;
 
     if (error_number == ELOOP)
-        code = berth_fail(err, BERTH_REASON_NOT_A_FILE, "a loop of symbolic links");
+        code = berth_fail(err, BERTH_REASON_NOT_A_FILE, "a loop of symbolic links: '%s'", path);
     else
-        code = berth_fail(err, berth_reason_from_errno(error_number), "%s",
-                          strerror(error_number));
+        code = berth_fail(err, berth_reason_from_errno(error_number), "%s: '%s'",
+                          strerror(error_number), path);
     BERTH_ERROR_SET(err, resource, path);
     return code;
 }
@@ -93,7 +93,8 @@ enum berth_code place_check_storage(int fd, struct berth_error *err)
     struct statfs fs;
 
     if (fstatfs(fd, &fs) < 0)
-        return berth_fail(err, berth_reason_from_errno(errno), "fstatfs: %s", strerror(errno));
+        return berth_fail(err, berth_reason_from_errno(errno),
+                          "its file system cannot be looked at: %s", strerror(errno));
     switch ((unsigned long)fs.f_type) {
     case PROC_SUPER_MAGIC:
     case SYSFS_MAGIC:

@@ -539,10 +539,11 @@ enum berth_code spawn_client_call(struct spawn_client *client, const char *op, j
     else if (pending.sent)
         code = berth_fail(err, BERTH_REASON_BACKEND_TIMEOUT, "%s took too long", op);
     else if (pending.ever_sent)
-        code = berth_fail(err, BERTH_REASON_OUTCOME_UNKNOWN, "the spawner died over %s: %s", op,
-                          why);
+        code = berth_fail(err, BERTH_REASON_OUTCOME_UNKNOWN,
+                          "the local backend's spawner ended during %s: %s", op, why);
     else
-        code = berth_fail(err, BERTH_REASON_BACKEND_UNAVAILABLE, "no spawner: %s", why);
+        code = berth_fail(err, BERTH_REASON_BACKEND_UNAVAILABLE,
+                          "the local backend has no spawner yet: %s", why);
     if (!code && ret_answer)
         *ret_answer = json_incref(pending.answer);
     for (size_t i = 0; i < pending.n_lines; i++)

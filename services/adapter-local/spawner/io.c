@@ -16,7 +16,6 @@ enum { LOCK_POLL_MAX_MS = 20, TREE_DEPTH_MAX = 4096 };
 enum berth_code io_fail(struct berth_error *err, const char *fmt, ...)
 {
     int number = errno;
-    enum berth_reason reason = BERTH_REASON_INTERNAL_BUG;
     char what[256];
     va_list args;
 
@@ -25,12 +24,14 @@ enum berth_code io_fail(struct berth_error *err, const char *fmt, ...)
     va_end(args);
 
     if (number == ENOSPC || number == EDQUOT)
-        reason = BERTH_REASON_DISK_FULL;
-    else if (number == ENOMEM)
-        reason = BERTH_REASON_OUT_OF_MEMORY;
-    else if (number == EAGAIN || number == EMFILE || number == ENFILE)
-        reason = BERTH_REASON_BACKEND_CAPACITY;
-    return berth_fail(err, reason, "%s: %s", what, strerror(number));
+        return berth_fail(err, BERTH_REASON_DISK_FULL, "the host's disk is full (%s)", what);
+    if (number == ENOMEM)
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, "the host is out of memory (%s)",
+                          what);
+    if (number == EAGAIN || number == EMFILE || number == ENFILE)
+        return berth_fail(err, BERTH_REASON_BACKEND_CAPACITY,
+                          "the host has no more processes or open files to give (%s)", what);
+    return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "%s: %s", what, strerror(number));
 }
 
 /* Up to size - 1 bytes and a NUL; EFBIG when there are more. */

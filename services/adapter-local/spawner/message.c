@@ -56,8 +56,8 @@ enum berth_code message_send(int fd, const json_t *json, struct berth_error *err
     if (n < 0 && errno == EMSGSIZE)
         return berth_fail(err, BERTH_REASON_MESSAGE_TOO_LARGE, "a message to the spawner");
     if (n < 0)
-        return berth_fail(err, BERTH_REASON_BACKEND_UNAVAILABLE, "the spawner is gone: %s",
-                          strerror(errno));
+        return berth_fail(err, BERTH_REASON_BACKEND_UNAVAILABLE,
+                          "the local backend's spawner has ended; it is started again");
     return BERTH_OK;
 }
 
@@ -73,7 +73,8 @@ enum berth_code message_receive(int fd, char *buf, json_t **ret, struct berth_er
         return BERTH_OK;
     }
     if (n < 0)
-        return berth_fail(err, BERTH_REASON_BACKEND_UNAVAILABLE, "receive: %s",
+        return berth_fail(err, BERTH_REASON_BACKEND_UNAVAILABLE,
+                          "nothing can be heard of the local backend's spawner: %s",
                           strerror(errno));
     return berth_json_parse(buf, (size_t)n, MESSAGE_MAX, ret, err);
 }

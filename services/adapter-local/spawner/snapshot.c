@@ -57,7 +57,8 @@ static enum berth_code copy_tree(const char *from, const char *to, int64_t deadl
     enum berth_code code = io_run(argv, NULL, deadline_ms, NULL, NULL, err);
 
     if (code && err && strstr(err->text, "No space left"))
-        return berth_fail(err, BERTH_REASON_DISK_FULL, "copy of the sandbox's files");
+        return berth_fail(err, BERTH_REASON_DISK_FULL,
+                          "the host's disk is full (copy of the sandbox's files)");
     return code;
 }
 
