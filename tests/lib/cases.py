@@ -91,7 +91,7 @@ def from_meson(suite, tap_dir, log):
         emit("FAIL", suite, "meson ran no test")
     for test in tests:
         name = test["name"].split(" / ")[-1]
-        program = next((os.path.basename(word) for word in test["command"]
+        program = next(("+".join(word.split("/")[-2:]) for word in test["command"]
                         if not word.endswith("case-log")), "")
         cases = []
         for tap in glob.glob(os.path.join(tap_dir, glob.escape(program) + ".*.tap")):

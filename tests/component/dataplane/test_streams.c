@@ -126,7 +126,7 @@ START_TEST(stall__slow_caller__goes_on)
     struct caller *reader, *writer, *command;
     int64_t until;
 
-    begin(&(struct dataplane_options){.stall_ms = 60}, (struct step){ACT_FLOOD});
+    begin(&(struct dataplane_options){.stall_ms = 400}, (struct step){ACT_FLOOD});
     rig->resolves[0].timeout_ms = 60000;
     reader = caller_new(rig, READ_FILE, a_read(), true, false, 0);
     WAIT_UNTIL(rig_count(rig, &rig->n_calls) == 1);
@@ -136,7 +136,7 @@ START_TEST(stall__slow_caller__goes_on)
     rig->steps[0].act = ACT_STALL;
     command = caller_new(rig, EXEC, an_exec("e1"), true, true, 0);
     WAIT_UNTIL(rig_count(rig, &rig->n_calls) == 3);
-    until = berth_tick_ms() + 500;
+    until = berth_tick_ms() + 1200;
     while (berth_tick_ms() < until) {
         ck_assert(!caller_ended(reader) && !caller_ended(writer) && !caller_ended(command));
         usleep(5000);
