@@ -150,6 +150,18 @@ static enum berth_code read_option(struct svc_setup *setup, const char *option,
         *ret_used = 2;
         return BERTH_OK;
     }
+    for (size_t i = 0; i < setup->service->n_commands; i++) {
+        if (strcmp(option, setup->service->commands[i].option) != 0)
+            continue;
+        if (!next)
+            return berth_fail(err, BERTH_REASON_FIELD_INVALID, "%s: %s is missing", option,
+                              setup->service->commands[i].value);
+        setup->action = SVC_COMMAND;
+        setup->command = &setup->service->commands[i];
+        setup->command_value = next;
+        *ret_used = 2;
+        return BERTH_OK;
+    }
     if (strncmp(option, "--", 2) != 0 || !option[2])
         return berth_fail(err, BERTH_REASON_FIELD_INVALID, "%s: not an option; see --help",
                           option);
@@ -287,9 +299,32 @@ void svc_setup_deinit(struct svc_setup *setup)
     *setup = (struct svc_setup){0};
 }
 
+/* Owned; NULL: no memory. */
+static char *describe_commands(const struct berth_service *service)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *file = open_memstream(&text, &size);
+
+    if (!file)
+        return NULL;
+    for (size_t i = 0; i < service->n_commands; i++) {
+        const struct berth_command *command = &service->commands[i];
+        int len = fprintf(file, "  %s %s", command->option, command->value);
+
+        fprintf(file, "%*s%s and exit\n", len < 22 ? 23 - len : 1, "", command->doc);
+    }
+    if (fclose(file) != 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
 void svc_print_help(const struct svc_setup *setup)
 {
     BERTH_AUTO(free) char *text = berth_config_describe(setup->keys, setup->n_keys, NULL);
+    BERTH_AUTO(free) char *commands = describe_commands(setup->service);
 
     printf("berth-%s - %s\n\n"
            "usage: berth-%s [--config FILE] [--<setting>=<value> ...]\n\n"
@@ -297,7 +332,7 @@ void svc_print_help(const struct svc_setup *setup)
            "  --check              check the settings and exit\n"
            "  --print-settings     print the settings in force, secrets as set or unset, and "
            "exit\n"
-           "%s"
+           "%s%s"
            "  --version            print the version and exit\n"
            "  --help               this text\n\n"
            "Settings. Later sources win: the default, the file, BERTH_<SETTING> in the "
@@ -308,5 +343,5 @@ void svc_print_help(const struct svc_setup *setup)
            setup->service->init ? "  --init               prepare an empty store for the "
                                   "deployment and exit\n"
                                 : "",
-           text ? text : "");
+           commands ? commands : "", text ? text : "");
 }

@@ -29,12 +29,22 @@ struct svc_settings {
 };
 
 /* What the command line asks for besides serving. */
-enum svc_action { SVC_SERVE, SVC_HELP, SVC_VERSION, SVC_CHECK, SVC_PRINT, SVC_INIT };
+enum svc_action {
+    SVC_SERVE,
+    SVC_HELP,
+    SVC_VERSION,
+    SVC_CHECK,
+    SVC_PRINT,
+    SVC_INIT,
+    SVC_COMMAND
+};
 
 /* The command line, the whole table of keys, and what was loaded by it. */
 struct svc_setup {
     const struct berth_service *service;
     enum svc_action action;
+    const struct berth_command *command; /* with SVC_COMMAND, and what follows it */
+    const char *command_value;
     const char *config_path; /* NULL: none */
     char **overrides;        /* owned, as berth_config_load wants them */
     size_t n_overrides;

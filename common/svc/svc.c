@@ -338,6 +338,13 @@ static int act(struct svc_setup *setup)
         printf("the store is ready for deployment %s\n", setup->settings->deployment);
         return EXIT_SUCCESS;
     }
+    if (setup->action == SVC_COMMAND) {
+        berth_log_setup(setup->service->name, setup->settings->level);
+        if (setup->command->run(svc_own_settings(setup), setup->settings->deployment,
+                                setup->command_value, &err))
+            return complain(setup->service, &err);
+        return EXIT_SUCCESS;
+    }
     return serve(setup);
 }
 

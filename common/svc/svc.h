@@ -20,6 +20,15 @@ struct berth_runtime {
     bool insecure_dev;
 };
 
+/* An option of its own that does something else than serve, prints what it did, and ends. */
+struct berth_command {
+    const char *option; /* "--export" */
+    const char *value;  /* what follows it, for --help: "FILE" */
+    const char *doc;
+    enum berth_code (*run)(const void *config, const char *deployment, const char *value,
+                           struct berth_error *err);
+};
+
 struct berth_service {
     const char *name; /* "binding": binary berth-binding, socket <run_dir>/binding.sock */
     const char *doc;  /* one line for --help */
@@ -58,6 +67,8 @@ struct berth_service {
      */
     enum berth_code (*init)(const void *config, const char *deployment,
                             struct berth_error *err);
+    const struct berth_command *commands; /* optional */
+    size_t n_commands;
 };
 
 /* Parses argv (--help, --version, --config FILE, --check, --print-settings, --<key>=<value>),

@@ -9,6 +9,7 @@ As a program: suite.py ACTION --state DIR [--build DIR]; quickstart calls it. As
     <state>/run/         unix sockets and pid files
     <state>/log/         one file per process
     <state>/redis/       append-only file
+    <state>/journal/     the records once more, sealed: what Redis is recovered from
     <state>/local/       the store of adapter-local
 """
 import argparse
@@ -181,10 +182,11 @@ class Suite:
         """Folders, key, facts. Safe to repeat."""
         if len(self.path("run", "controlplane-9", "adapter-local.sock")) > 100:
             raise SuiteError(f"{self.state}: the path is too long for unix sockets; choose a shorter --state")
-        for part in ("run", "log", "redis", "local"):
+        for part in ("run", "log", "redis", "journal", "local"):
             os.makedirs(self.path(part), mode=0o755, exist_ok=True)
         os.chmod(self.path("run"), 0o700)
         os.chmod(self.path("redis"), 0o700)
+        os.chmod(self.path("journal"), 0o700)
         if not os.path.exists(self.path("suite.key")):
             with open(os.open(self.path("suite.key.new"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
                 file.write(b"key-1 " + secrets.token_hex(32).encode() + b"\n")
@@ -205,8 +207,10 @@ class Suite:
         values["metrics_listen"] = f"127.0.0.1:{ports.get(name + '-metrics', ports[name] + 100)}"
         if kind in ("controlplane", "binding", "skills"):
             values["redis"] = redis
-        if kind in ("controlplane", "adapter-local"):
+        if kind in ("controlplane", "skills", "adapter-local"):
             values["key_file"] = key
+        if kind in ("controlplane", "skills"):
+            values["journal"] = self.path("journal", name + ".journal")
         if kind == "adapter-local":
             values["state_dir"] = self.path("local")
         values.update(self.facts["options"].get(kind, {}))
@@ -299,6 +303,8 @@ class Suite:
         """A deployment's first start: writes the deployment id and the epoch into an empty store."""
         if self.redis_cli("get", "berth:deployment"):
             return
+        if os.path.exists(self.path("journal", "controlplane.journal")):
+            return  # it was lost: the control plane recovers it
         done = subprocess.run(self.command("controlplane") + ["--init"], capture_output=True, text=True, cwd="/",
                               env=self.environment("controlplane"))
         if done.returncode:

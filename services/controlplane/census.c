@@ -1,5 +1,6 @@
 #include "services/controlplane/census.h"
 
+#include <jansson.h>
 #include <stdio.h>
 
 #include "common/messages/messages.h"
@@ -12,7 +13,8 @@ enum { READ_MANY = 32, PAGE_SIZE = 256 };
 void cp_census_add(struct cp_census *census, enum cp_sealed what, const char *key_id,
                    const char *tenant, const char *id)
 {
-    static const char *const names[CP_N_SEALED] = {"config", "the endpoint of session"};
+    static const char *const names[CP_N_SEALED] = {"config", "the endpoint of session",
+                                                   "the journal of"};
     struct cp_census_row *row = census->rows, *end = census->rows + census->n_rows;
 
     while (row < end && strcmp(row->key_id, key_id) != 0)
@@ -130,6 +132,35 @@ static enum berth_code walk_sessions(struct walk *walk, const char *tenant,
     return BERTH_OK;
 }
 
+/* What the writers of journals have said of themselves. */
+static void tell_journal(struct walk *walk, const char *id, const char *text)
+{
+    json_t *object = json_loads(text, 0, NULL), *key;
+    const char *name = json_string_value(json_object_get(object, "name"));
+    size_t i;
+
+    json_array_foreach(json_object_get(object, "keys"), i, key)
+    {
+        if (!walk->over && json_is_string(key))
+            walk->over = !walk->fn(walk->arg, CP_SEALED_JOURNAL, name ? name : "?", id,
+                                   json_string_value(key));
+    }
+    json_decref(object);
+}
+
+static enum berth_code walk_journals(struct walk *walk, struct berth_error *err)
+{
+    static const char *const argv[] = {"HGETALL", BERTH_KEY_JOURNALS};
+    BERTH_AUTO(berth_reply_free) struct berth_reply *all = NULL;
+    enum berth_code code = berth_redis_call(walk->cp->redis, 2, argv, NULL, &all, err);
+
+    if (code == BERTH_UNKNOWN)
+        return berth_fail(err, BERTH_REASON_STORE_UNAVAILABLE, NULL);
+    for (size_t i = 0; !code && i + 1 < all->n_items; i += 2)
+        tell_journal(walk, all->items[i]->string, all->items[i + 1]->string);
+    return code;
+}
+
 enum berth_code cp_census_walk(struct cp *cp, bool sessions, cp_census_fn fn, void *arg,
                                struct berth_error *err)
 {
@@ -137,6 +168,8 @@ enum berth_code cp_census_walk(struct cp *cp, bool sessions, cp_census_fn fn, vo
     struct walk walk = {.cp = cp, .fn = fn, .arg = arg};
     enum berth_code code = cp_tenant_ids(cp, &tenants, err);
 
+    if (!code)
+        code = walk_journals(&walk, err);
     for (size_t i = 0; !code && !walk.over && i < tenants->n_items; i++) {
         code = walk_tenant(&walk, tenants->items[i]->string, err);
         if (!code && sessions && !walk.over)
@@ -170,7 +203,8 @@ enum berth_code cp_census_check(const struct cp_census *census,
                                     "key '%s' is still needed: %s is sealed under it "
                                     "(%zu in all)",
                                     row->key_id, row->example,
-                                    row->n[CP_SEALED_CONFIG] + row->n[CP_SEALED_ENDPOINT]);
+                                    row->n[CP_SEALED_CONFIG] + row->n[CP_SEALED_ENDPOINT] +
+                                        row->n[CP_SEALED_JOURNAL]);
     }
     return BERTH_OK;
 }

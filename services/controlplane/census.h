@@ -5,8 +5,8 @@
 
 enum { CP_CENSUS_ROWS_MAX = 32 };
 
-/* What is sealed: credentials of configs, endpoints of sessions. */
-enum cp_sealed { CP_SEALED_CONFIG, CP_SEALED_ENDPOINT, CP_N_SEALED };
+/* What is sealed: credentials of configs, endpoints of sessions, entries of journals. */
+enum cp_sealed { CP_SEALED_CONFIG, CP_SEALED_ENDPOINT, CP_SEALED_JOURNAL, CP_N_SEALED };
 
 /* Records by the id of their key. */
 struct cp_census {
@@ -21,11 +21,13 @@ struct cp_census {
 void cp_census_add(struct cp_census *census, enum cp_sealed what, const char *key_id,
                    const char *tenant, const char *id);
 
-/* Called for each sealed record; id is a config's or a session's. False: end the walk. */
+/* Called for each sealed record; id is a config's or a session's; or for each key of a journal,
+ * tenant being whose it is. False: end the walk. */
 typedef bool (*cp_census_fn)(void *arg, enum cp_sealed what, const char *tenant, const char *id,
                              const char *key_id);
 
-/* Every config of every tenant; with sessions, every session too, as binding lists them.
+/* Every journal, as its writer says, and every config of every tenant; with sessions, every
+ * session too, as binding lists them.
  * Errors: STORE_UNAVAILABLE, PEER_UNAVAILABLE. */
 BERTH_MUST_CHECK enum berth_code cp_census_walk(struct cp *cp, bool sessions, cp_census_fn fn,
                                                 void *arg, struct berth_error *err);

@@ -84,9 +84,9 @@ static enum berth_code add_event(struct berth_cas *cas, const char *tenant,
 static enum berth_code run(struct cp *cp, struct berth_cas *cas, const char *tenant,
                            const char *config_id, bool *ret_applied, struct berth_error *err)
 {
-    int64_t now_ms;
-    enum berth_code code =
-        berth_cas_run_settled(cp->redis, cas, true, ret_applied, &now_ms, err);
+    char key[BERTH_KEY_MAX];
+    const char *const keys[] = {berth_key_config(key, tenant, config_id)};
+    enum berth_code code = berth_records_run(cp->records, cas, keys, 1, ret_applied, err);
 
     cp_changed(cp, BERTH_CHANGE_CONFIG, tenant, config_id);
     return code;
@@ -108,6 +108,8 @@ static enum berth_code store(struct cp *cp, struct berth_cas *cas,
         return code;
     berth_cas_write(cas, "ZADD", berth_key_index_configs(key, tenant), "0", config->config_id,
                     NULL);
+    if (!*read->rev)
+        berth_records_mark_there(cas, tenant, config->config_id);
     code = add_event(cas, tenant, config->config_id, change, err);
     return code ? code : run(cp, cas, tenant, config->config_id, ret_applied, err);
 }
@@ -151,6 +153,7 @@ enum berth_code cp_config_remove(struct cp *cp, const struct cp_config_read *rea
     berth_cas_expect(cas, berth_key_config(key, tenant, config_id), read->rev);
     berth_cas_write(cas, "DEL", key, NULL);
     berth_cas_when_full(cas);
+    berth_records_mark_gone(cas, tenant, config_id);
     berth_cas_expect(cas, berth_key_tenant(key, tenant), read->tenant.rev);
     berth_cas_write(cas, "ZREM", berth_key_index_configs(key, tenant), config_id, NULL);
     code = add_event(cas, tenant, config_id, "deleted", err);

@@ -9,6 +9,7 @@
 #include "common/auth/auth.h"
 #include "common/crypto/crypto.h"
 #include "common/errors/errors.h"
+#include "common/journal/records.h"
 #include "common/redis/redis.h"
 #include "common/rpc/rpc.h"
 #include "common/svc/svc.h"
@@ -40,6 +41,7 @@ struct cp {
     struct berth_redis *redis;
     struct berth_keyring *keyring; /* changes while in use: keys.h */
     struct cp_keys *keys;
+    struct berth_records *records;
     struct berth_channel *binding;
     struct cp_adapter adapters[CP_BACKENDS_MAX];
     size_t n_adapters;

@@ -234,7 +234,8 @@ static bool seal_one(void *arg, enum cp_sealed what, const char *tenant, const c
     struct berth_error err = {0};
     enum berth_code code;
 
-    if (strcmp(key_id, s->first) == 0 || !berth_keyring_has(cp->keyring, key_id)) {
+    if (what == CP_SEALED_JOURNAL || strcmp(key_id, s->first) == 0 ||
+        !berth_keyring_has(cp->keyring, key_id)) {
         cp_census_add(&s->census, what, key_id, tenant, id);
         return !stopping(s->keys);
     }
@@ -257,6 +258,8 @@ static int64_t seal_all(struct cp_keys *keys)
     struct berth_error err = {0};
 
     memcpy(s.first, ids[0], sizeof s.first);
+    if (berth_records_reseal(keys->cp->records, &err))
+        berth_log_error("the journal was not sealed anew, trying again", "error", err.text);
     if (cp_enter(keys->cp, &err) || cp_census_walk(keys->cp, true, seal_one, &s, &err))
         return AGAIN_MS; /* readiness tells */
     if (s.n_failed > 0)
@@ -394,7 +397,7 @@ enum berth_code cp_keys_check(struct cp_keys *keys, struct berth_error *err)
 
 static void print_records(FILE *file, const struct cp_census *census, const char *key_id)
 {
-    static const char *const names[CP_N_SEALED] = {"config", "endpoint"};
+    static const char *const names[CP_N_SEALED] = {"config", "endpoint", "journal"};
 
     for (int what = 0; what < CP_N_SEALED; what++) {
         size_t n = 0;

@@ -24,6 +24,8 @@ struct settings {
     char *redis, *redis_user, *redis_password, *redis_sentinel_user, *redis_sentinel_password;
     int64_t redis_connections, redis_timeout, redis_replicas;
     char *key_file, *key_command, *suite_key;
+    char *journal;
+    bool journal_skip_damaged;
     char *binding;
     char *adapter_local, *adapter_docker, *adapter_e2b, *adapter_cube;
     int64_t verify_interval, resolve_timeout;
@@ -57,6 +59,12 @@ static const struct berth_config_key keys[] = {
         "in place of key_file: the keys themselves, commas between, for BERTH_SUITE_KEY in the "
         "environment, where they are wiped once read. Who starts us sees them all the same: "
         "a file or a command is better"),
+    KEY(journal, STR, "/var/lib/berth/controlplane.journal",
+        "file that every tenant, token and config is written to as well, sealed under the "
+        "suite's keys, and read back from when Redis has lost them; one per replica; empty: "
+        "none"),
+    KEY(journal_skip_damaged, BOOL, "false",
+        "go on where the journal is damaged, without the entries that stood there"),
     KEY(binding, STR, "", "target of binding; empty: its socket in run_dir"),
     KEY(adapter_local, STR, "", "target of the adapter of backend local; empty: its socket"),
     KEY(adapter_docker, STR, "", "of backend docker"),
@@ -94,6 +102,7 @@ static void cp_free(struct cp *cp)
         return;
     /* Jobs first: they use everything else, and reads of the cache make jobs. */
     cp->keys = cp_keys_free(cp->keys);
+    cp->records = berth_records_free(cp->records);
     cp_cache_quiet(cp->cache);
     cp->bulkhead = cp_bulkhead_free(cp->bulkhead);
     cp->changes = cp_changes_free(cp->changes);
@@ -186,12 +195,27 @@ static enum berth_code make_parts(struct cp *cp, const struct settings *c,
     return code;
 }
 
+static enum berth_code open_records(struct cp *cp, const struct settings *c,
+                                    struct berth_error *err)
+{
+    const struct berth_records_options options = {
+        .redis = cp->redis,
+        .keyring = cp->keyring,
+        .deployment = cp->runtime->deployment,
+        .name = cp->owner,
+        .path = c->journal,
+        .skip_damaged = c->journal_skip_damaged,
+    };
+
+    return berth_records_new(&options, &cp->records, err);
+}
+
 /* Another's store stops the start, and so does a key that is missing; a store that is away does
  * not. */
 static enum berth_code check_store(struct cp *cp, struct berth_error *err)
 {
     struct berth_error why = {0};
-    enum berth_code code = berth_deployment_check(cp->redis, cp->runtime->deployment, &why);
+    enum berth_code code = berth_records_claim(cp->records, &why);
 
     if (code == BERTH_INVALID_ARGUMENT) {
         if (err)
@@ -242,6 +266,8 @@ static enum berth_code start(const void *config, const struct berth_runtime *run
     if (!code)
         code = cp_keys_new(cp, &source, &cp->keys, err);
     if (!code)
+        code = open_records(cp, c, err);
+    if (!code)
         code = open_peers(cp, c, err);
     if (!code)
         code = make_parts(cp, c, err);
@@ -251,6 +277,8 @@ static enum berth_code start(const void *config, const struct berth_runtime *run
         code = cp_changes_new(
             cp, c->redis_connections < LISTEN_CONNECTIONS ? 0 : c->redis_timeout / 2,
             &cp->changes, err);
+    if (!code)
+        code = berth_records_start(cp->records, err);
     if (!code)
         code = cp_keys_run(cp->keys, err);
     if (code)
@@ -288,6 +316,7 @@ static char *metrics(void *service)
 {
     struct cp *cp = service;
     BERTH_AUTO(free) char *of_keys = cp_keys_metrics(cp->keys);
+    BERTH_AUTO(free) char *of_records = berth_records_metrics(cp->records);
     unsigned running, queued;
     char *text = NULL;
 
@@ -296,8 +325,8 @@ static char *metrics(void *service)
                  "# HELP berth_backend_calls Work for backends: running and waiting.\n"
                  "# TYPE berth_backend_calls gauge\n"
                  "berth_backend_calls{state=\"running\"} %u\n"
-                 "berth_backend_calls{state=\"waiting\"} %u\n%s",
-                 running, queued, of_keys ? of_keys : "") < 0)
+                 "berth_backend_calls{state=\"waiting\"} %u\n%s%s",
+                 running, queued, of_keys ? of_keys : "", of_records ? of_records : "") < 0)
         return NULL;
     return text;
 }
@@ -309,14 +338,129 @@ static enum berth_code reload(void *service, struct berth_error *err)
     return cp_keys_reload(cp->keys, err);
 }
 
+/* ------------------------------------------------------------------- commands */
+
+/* What a command works with. */
+static enum berth_code open_both(const struct settings *c, struct berth_redis **ret_redis,
+                                 struct berth_keyring **ret_keyring, struct berth_error *err)
+{
+    const struct berth_key_source source = {
+        .file = c->key_file, .text = c->suite_key, .command = c->key_command};
+    enum berth_code code = open_redis(c, ret_redis, err);
+
+    return code ? code : berth_keyring_load(&source, ret_keyring, err);
+}
+
+/* A journal with records in it: this is no first start, the store was lost. */
+static enum berth_code check_journal(const struct settings *c, const char *deployment,
+                                     struct berth_error *err)
+{
+    BERTH_AUTO(berth_redis_free) struct berth_redis *redis = NULL;
+    BERTH_AUTO(berth_keyring_free) struct berth_keyring *keyring = NULL;
+    BERTH_AUTO(berth_journal_free) struct berth_journal *journal = NULL;
+    struct berth_journal_options options = {
+        .path = c->journal, .deployment = deployment, .read_only = true};
+    struct berth_journal_count count;
+    enum berth_code code;
+
+    if (!*c->journal || access(c->journal, F_OK) != 0)
+        return BERTH_OK;
+    code = open_both(c, &redis, &keyring, err);
+    options.keyring = keyring;
+    if (!code)
+        code = berth_journal_open(&options, &journal, NULL, err);
+    if (code)
+        return code;
+    berth_journal_count(journal, &count);
+    if (count.n_live > 0)
+        return berth_fail_field(err, "init",
+                                "%s has %zu records of this deployment: a store that was lost "
+                                "is recovered by a start without --init",
+                                c->journal, count.n_live);
+    return BERTH_OK;
+}
+
 /* --init: a deployment's first start. */
 static enum berth_code init(const void *config, const char *deployment, struct berth_error *err)
 {
     BERTH_AUTO(berth_redis_free) struct berth_redis *redis = NULL;
     enum berth_code code = open_redis(config, &redis, err);
 
+    if (!code)
+        code = check_journal(config, deployment, err);
     return code ? code : berth_deployment_init(redis, deployment, err);
 }
+
+static void tell_count(const char *what, const char *path, const struct berth_backup_count *n)
+{
+    printf("%s %s: %zu tenants, %zu configs\n", what, path, n->n_tenants, n->n_configs);
+}
+
+static enum berth_code export_records(const void *config, const char *deployment,
+                                      const char *path, struct berth_error *err)
+{
+    BERTH_AUTO(berth_redis_free) struct berth_redis *redis = NULL;
+    BERTH_AUTO(berth_keyring_free) struct berth_keyring *keyring = NULL;
+    struct berth_backup_count count;
+    enum berth_code code = open_both(config, &redis, &keyring, err);
+
+    if (!code)
+        code = berth_records_export(redis, keyring, deployment, path, &count, err);
+    if (!code)
+        tell_count("exported to", path, &count);
+    return code;
+}
+
+static enum berth_code import_from(const void *config, const char *deployment, const char *path,
+                                   bool over, struct berth_error *err)
+{
+    BERTH_AUTO(berth_redis_free) struct berth_redis *redis = NULL;
+    BERTH_AUTO(berth_keyring_free) struct berth_keyring *keyring = NULL;
+    struct berth_backup_count count;
+    enum berth_code code = open_both(config, &redis, &keyring, err);
+
+    if (!code)
+        code = berth_records_import(redis, keyring, deployment, path, over, &count, err);
+    if (!code)
+        tell_count("imported from", path, &count);
+    return code;
+}
+
+static enum berth_code import_records(const void *config, const char *deployment,
+                                      const char *path, struct berth_error *err)
+{
+    return import_from(config, deployment, path, false, err);
+}
+
+static enum berth_code import_over(const void *config, const char *deployment, const char *path,
+                                   struct berth_error *err)
+{
+    return import_from(config, deployment, path, true, err);
+}
+
+static enum berth_code recover_without(const void *config, const char *deployment,
+                                       const char *journal, struct berth_error *err)
+{
+    BERTH_AUTO(berth_redis_free) struct berth_redis *redis = NULL;
+    enum berth_code code = open_redis(config, &redis, err);
+
+    if (!code)
+        code = berth_deployment_check(redis, deployment, err);
+    if (!code)
+        code = berth_recovery_without(redis, journal, err);
+    if (!code)
+        printf("recovery goes on without journal %s\n", journal);
+    return code;
+}
+
+static const struct berth_command commands[] = {
+    {"--export", "FILE", "write every record into FILE, sealed under the suite's key,",
+     export_records},
+    {"--import", "FILE", "bring the records of FILE into an empty store", import_records},
+    {"--import-over", "FILE", "the same, in place of all that is in the store", import_over},
+    {"--recover-without", "JOURNAL", "recover though this journal will not come back",
+     recover_without},
+};
 
 int main(int argc, char **argv)
 {
@@ -339,6 +483,8 @@ int main(int argc, char **argv)
         .reload = reload,
         .stop = stop,
         .init = init,
+        .commands = commands,
+        .n_commands = BERTH_COUNT(commands),
     };
 
     return berth_service_main(&service, argc, argv);

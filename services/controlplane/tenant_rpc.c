@@ -141,7 +141,7 @@ static enum berth_code store(struct cp *cp, const char *tenant, const char *rev,
     BERTH_AUTO(berth_cas_free) struct berth_cas *cas = berth_cas_new();
     BERTH_AUTO(free) char *json = berth_tenant_doc_format(doc);
     char key[BERTH_KEY_MAX], config_key[BERTH_KEY_MAX], max_sessions[16], max_calls[16];
-    int64_t now_ms;
+    const char *const keys[] = {key};
     enum berth_code code;
 
     if (!cas || !json)
@@ -159,7 +159,7 @@ static enum berth_code store(struct cp *cp, const char *tenant, const char *rev,
                     max_calls, NULL);
     /* What was left of a write that had to be settled would expire. */
     berth_cas_write(cas, "PERSIST", key, NULL);
-    code = berth_cas_run_settled(cp->redis, cas, true, ret_applied, &now_ms, err);
+    code = berth_records_run(cp->records, cas, keys, 1, ret_applied, err);
     cp_changed(cp, BERTH_CHANGE_TENANT, tenant, NULL);
     return code;
 }

@@ -266,7 +266,7 @@ static enum berth_code try_add(struct cp *cp, const char *tenant,
     BERTH_AUTO(free) char *json = berth_token_doc_format(token);
     BERTH_AUTO(free) struct berth_token_doc *list = NULL;
     char key[BERTH_KEY_MAX], rev[17], field[FIELD_SIZE];
-    int64_t now_ms;
+    const char *const keys[] = {key};
     size_t n = 0;
     enum berth_code code = read_all(cp, tenant, rev, &list, &n, err);
 
@@ -280,7 +280,7 @@ static enum berth_code try_add(struct cp *cp, const char *tenant,
                           "tokens: the tenant may have %d, and has %zu", CP_TOKENS_MAX, n);
     berth_cas_write(cas, "HSET", key, "rev", berth_rev_new(rev),
                     field_of(field, token->token_id), json, NULL);
-    return berth_cas_run_settled(cp->redis, cas, true, ret_applied, &now_ms, err);
+    return berth_records_run(cp->records, cas, keys, 1, ret_applied, err);
 }
 
 /* Best effort: without its document it is nobody's. */
@@ -341,8 +341,8 @@ static enum berth_code try_remove(struct cp *cp, const char *tenant, const char 
     BERTH_AUTO(berth_cas_free) struct berth_cas *cas = berth_cas_new();
     BERTH_AUTO(free) struct berth_token_doc *list = NULL;
     char key[BERTH_KEY_MAX], rev[17], field[FIELD_SIZE];
+    const char *const keys[] = {key};
     bool found = false;
-    int64_t now_ms;
     size_t n = 0;
     enum berth_code code = read_all(cp, tenant, rev, &list, &n, err);
 
@@ -358,7 +358,7 @@ static enum berth_code try_remove(struct cp *cp, const char *tenant, const char 
     berth_cas_write(cas, "HSET", key, "rev", berth_rev_new(rev), NULL);
     berth_cas_write(cas, "HDEL", key, field_of(field, token_id), NULL);
     berth_cas_when_full(cas);
-    return berth_cas_run_settled(cp->redis, cas, true, ret_applied, &now_ms, err);
+    return berth_records_run(cp->records, cas, keys, 1, ret_applied, err);
 }
 
 enum berth_code cp_token_remove(struct cp *cp, const char *tenant, const char *token_id,

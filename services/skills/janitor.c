@@ -77,7 +77,7 @@ static enum berth_code settle(struct skills *skills, const struct ledger *seen_i
             change = LEDGER_PUBLISH;
         }
         /* Not applied: the next round looks again. */
-        code = ledger_write(skills->redis, &ledger, row, change, NULL, &applied, err);
+        code = ledger_write(skills->records, &ledger, row, change, NULL, &applied, err);
     }
     ledger_deinit(&ledger);
     return code;

@@ -276,13 +276,14 @@ enum berth_code ledger_count(struct berth_redis *redis, const char *tenant,
     return code;
 }
 
-enum berth_code ledger_write(struct berth_redis *redis, const struct ledger *ledger,
+enum berth_code ledger_write(struct berth_records *records, const struct ledger *ledger,
                              const struct berth_snapshot_row *row, enum ledger_change change,
                              const struct ledger_quota *quota, bool *ret_applied,
                              struct berth_error *err)
 {
     BERTH_AUTO(berth_cas_free) struct berth_cas *cas = berth_cas_new();
-    int64_t now_ms;
+    char key[BERTH_KEY_MAX];
+    const char *const keys[] = {berth_key_config(key, ledger->tenant_id, ledger->config_id)};
     enum berth_code code;
 
     if (!cas)
@@ -291,7 +292,7 @@ enum berth_code ledger_write(struct berth_redis *redis, const struct ledger *led
     write_quota(cas, ledger, row, change, quota);
     if (change != LEDGER_BUILD) /* a store that is full takes what is there, or goes */
         berth_cas_when_full(cas);
-    return code ? code : berth_cas_run_settled(redis, cas, true, ret_applied, &now_ms, err);
+    return code ? code : berth_records_run(records, cas, keys, 1, ret_applied, err);
 }
 
 void ledger_planned_name(char buf[LEDGER_NAME_SIZE], const char *tenant, const char *config_id,

@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "common/errors/errors.h"
+#include "common/journal/records.h"
 #include "common/records/config_doc.h"
 #include "common/records/tenant_doc.h"
 #include "common/redis/redis.h"
@@ -63,7 +64,7 @@ BERTH_MUST_CHECK enum berth_code ledger_count(struct berth_redis *redis, const c
  * Errors: STORE_UNAVAILABLE, OUTCOME_UNKNOWN, OUT_OF_MEMORY.
  */
 BERTH_MUST_CHECK enum berth_code
-ledger_write(struct berth_redis *redis, const struct ledger *ledger,
+ledger_write(struct berth_records *records, const struct ledger *ledger,
              const struct berth_snapshot_row *row, enum ledger_change change,
              const struct ledger_quota *quota, bool *ret_applied, struct berth_error *err);
 

@@ -18,6 +18,9 @@
 struct settings {
     char *redis, *redis_user, *redis_password, *redis_sentinel_user, *redis_sentinel_password;
     int64_t redis_connections, redis_timeout, redis_replicas;
+    char *key_file, *key_command, *suite_key;
+    char *journal;
+    bool journal_skip_damaged;
     char *controlplane;
     char *adapter_local, *adapter_docker, *adapter_e2b, *adapter_cube;
     int64_t snapshot_timeout, build_lease, janitor_interval;
@@ -39,6 +42,19 @@ static const struct berth_config_key keys[] = {
     KEY(redis_connections, INT, "16", "connections to Redis, at most"),
     KEY(redis_timeout, MS, "800ms", "of one command to Redis"),
     KEY(redis_replicas, INT, "0", "replicas that must have a row before it is answered"),
+    KEY(key_file, STR, "/etc/berth/suite.key",
+        "the suite's keys, as of controlplane: they seal the journal; mode 0600; read again "
+        "when "
+        "it changes"),
+    KEY(key_command, STR, "",
+        "in place of key_file, as of controlplane; asked again at SIGHUP"),
+    KEY(suite_key, SECRET, "", "in place of key_file: the keys themselves, commas between"),
+    KEY(journal, STR, "/var/lib/berth/skills.journal",
+        "file that every row of the ledger is written to as well, sealed under the suite's "
+        "keys, "
+        "and read back from when Redis has lost them; one per replica; empty: none"),
+    KEY(journal_skip_damaged, BOOL, "false",
+        "go on where the journal is damaged, without the entries that stood there"),
     KEY(controlplane, STR, "", "target of controlplane; empty: its socket in run_dir"),
     KEY(adapter_local, STR, "", "target of the adapter of backend local; empty: its socket"),
     KEY(adapter_docker, STR, "", "of backend docker"),
@@ -66,6 +82,8 @@ static void skills_free(struct skills *skills)
     skills->controlplane = berth_channel_free(skills->controlplane);
     for (size_t i = 0; i < skills->n_adapters; i++)
         berth_channel_free(skills->adapters[i].channel);
+    skills->records = berth_records_free(skills->records);
+    skills->keyring = berth_keyring_free(skills->keyring);
     skills->redis = berth_redis_free(skills->redis);
     free(skills);
 }
@@ -117,12 +135,34 @@ static enum berth_code open_peers(struct skills *skills, const struct settings *
     return code;
 }
 
+static enum berth_code open_records(struct skills *skills, const struct settings *c,
+                                    struct berth_error *err)
+{
+    struct berth_records_options options = {
+        .redis = skills->redis,
+        .deployment = skills->runtime->deployment,
+        .name = "skills",
+        .path = c->journal,
+        .skip_damaged = c->journal_skip_damaged,
+    };
+    enum berth_code code = BERTH_OK;
+
+    skills->key_source = (struct berth_key_source){
+        .file = c->key_file, .text = c->suite_key, .command = c->key_command};
+    if (*skills->key_source.text || *skills->key_source.command)
+        skills->key_source.file = "";
+    (void)stat(skills->key_source.file, &skills->keys_seen); /* before it is read */
+    if (*c->journal)
+        code = berth_keyring_load(&skills->key_source, &skills->keyring, err);
+    options.keyring = skills->keyring;
+    return code ? code : berth_records_new(&options, &skills->records, err);
+}
+
 /* Another's store stops the start; one that is away does not. */
 static enum berth_code check_store(struct skills *skills, struct berth_error *err)
 {
     struct berth_error why = {0};
-    enum berth_code code =
-        berth_deployment_check(skills->redis, skills->runtime->deployment, &why);
+    enum berth_code code = berth_records_claim(skills->records, &why);
 
     if (code == BERTH_INVALID_ARGUMENT) {
         if (err)
@@ -179,11 +219,15 @@ static enum berth_code start(const void *config, const struct berth_runtime *run
     skills->max_calls = (unsigned)c->backend_calls;
     code = open_redis(c, &skills->redis, err);
     if (!code)
+        code = open_records(skills, c, err);
+    if (!code)
         code = open_peers(skills, c, err);
     if (!code)
         code = make_gate(skills, err);
     if (!code)
         code = check_store(skills, err);
+    if (!code)
+        code = berth_records_start(skills->records, err);
     if (!code)
         code = skills_janitor_new(skills, c->janitor_interval, &skills->janitor, err);
     if (code)
@@ -197,11 +241,24 @@ static void stop(void *service)
     skills_free(service);
 }
 
+static enum berth_code reload(void *service, struct berth_error *err)
+{
+    return skills_keys_reload(service, err);
+}
+
+static char *metrics(void *service)
+{
+    const struct skills *skills = service;
+
+    return berth_records_metrics(skills->records);
+}
+
 static enum berth_code ready(void *service, struct berth_error *err)
 {
     struct skills *skills = service;
     enum berth_code code = skills_enter(skills, err);
 
+    skills_keys_look(skills);
     if (!code)
         code = berth_epoch_check(skills->redis, err);
     if (!code && !berth_channel_ready(skills->controlplane, 500))
@@ -224,6 +281,8 @@ int main(int argc, char **argv)
         .n_services = BERTH_COUNT(services),
         .start = start,
         .ready = ready,
+        .metrics = metrics,
+        .reload = reload,
         .stop = stop,
     };
 

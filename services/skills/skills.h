@@ -4,11 +4,13 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/stat.h>
 
 #include "berth/common/v1/common.pb-c.h"
 #include "common/auth/follow.h"
 #include "common/auth/introspect.h"
 #include "common/errors/errors.h"
+#include "common/journal/records.h"
 #include "common/redis/redis.h"
 #include "common/rpc/rpc.h"
 #include "common/svc/svc.h"
@@ -24,6 +26,10 @@ struct skills_janitor;
 struct skills {
     const struct berth_runtime *runtime;
     struct berth_redis *redis;
+    struct berth_key_source key_source; /* of the journal's keys; strings of the settings */
+    struct berth_keyring *keyring;      /* NULL: no journal */
+    struct stat keys_seen;              /* of their file */
+    struct berth_records *records;
     struct berth_channel *controlplane;
     struct {
         const char *backend;
@@ -44,6 +50,11 @@ struct skills {
 
 /* The store is ours. Every handler begins with it. */
 BERTH_MUST_CHECK enum berth_code skills_enter(struct skills *skills, struct berth_error *err);
+
+/* keys.c: SIGHUP, and once a second. Errors: FIELD_INVALID; those of the journal. */
+BERTH_MUST_CHECK enum berth_code skills_keys_reload(struct skills *skills,
+                                                    struct berth_error *err);
+void skills_keys_look(struct skills *skills);
 
 /* backend.c: calls to the peers. *ret is owned. */
 BERTH_MUST_CHECK enum berth_code

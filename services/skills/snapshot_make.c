@@ -49,7 +49,7 @@ static enum berth_code change_row(struct making *m, enum ledger_change change,
         } else {
             m->row.beat_ms = ledger.now_ms;
             code =
-                ledger_write(m->skills->redis, &ledger, &m->row, change, NULL, &applied, err);
+                ledger_write(m->skills->records, &ledger, &m->row, change, NULL, &applied, err);
         }
         ledger_deinit(&ledger);
         if (code || applied)

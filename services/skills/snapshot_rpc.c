@@ -380,7 +380,7 @@ static enum berth_code set_state(struct skills *skills, const char *tenant,
                 snprintf(row->state, sizeof row->state, "%s", state);
             if (not_after_ms >= 0)
                 row->not_after_ms = not_after_ms;
-            code = ledger_write(skills->redis, &ledger, row,
+            code = ledger_write(skills->records, &ledger, row,
                                 state ? LEDGER_KEEP : LEDGER_REMOVE, NULL, &applied, err);
         }
         snprintf(ret_config, 129, "%s", ledger.config_id);

@@ -501,6 +501,7 @@ static void start_planes(struct town *town, const struct town_options *options)
         describe(plane, town, "controlplane", run_dir);
         add(plane, "--listen=127.0.0.1:%d", port);
         add(plane, "--key_file=%s/suite.key", town->dir);
+        add(plane, "--journal=%s/cp%u.journal", town->dir, i);
         add(plane, "--binding=unix:%s/binding.sock", town->binding.run_dir);
         add(plane, "--adapter_local=%s", town->fake->target);
         if (options->deaf)
@@ -547,6 +548,8 @@ void town_open(struct town *town, const struct town_options *options)
     if (options->skills) {
         describe(&town->skills, town, "skills", "sk");
         add(&town->skills, "--listen=");
+        add(&town->skills, "--key_file=%s/suite.key", town->dir);
+        add(&town->skills, "--journal=%s/skills.journal", town->dir);
         add(&town->skills, "--controlplane=unix:%s/controlplane.sock", town->planes[0].run_dir);
         add(&town->skills, "--adapter_local=%s", town->fake->target);
         add(&town->skills, "--janitor_interval=100ms");
