@@ -168,14 +168,12 @@ enum berth_code cp_census_walk(struct cp *cp, bool sessions, cp_census_fn fn, vo
     struct walk walk = {.cp = cp, .fn = fn, .arg = arg};
     enum berth_code code = cp_tenant_ids(cp, &tenants, err);
 
-    if (!code)
-        code = walk_journals(&walk, err);
     for (size_t i = 0; !code && !walk.over && i < tenants->n_items; i++) {
         code = walk_tenant(&walk, tenants->items[i]->string, err);
         if (!code && sessions && !walk.over)
             code = walk_sessions(&walk, tenants->items[i]->string, err);
     }
-    return code;
+    return code || walk.over ? code : walk_journals(&walk, err);
 }
 
 static bool count(void *arg, enum cp_sealed what, const char *tenant, const char *id,

@@ -26,8 +26,8 @@ void cp_census_add(struct cp_census *census, enum cp_sealed what, const char *ke
 typedef bool (*cp_census_fn)(void *arg, enum cp_sealed what, const char *tenant, const char *id,
                              const char *key_id);
 
-/* Every journal, as its writer says, and every config of every tenant; with sessions, every
- * session too, as binding lists them.
+/* Every config of every tenant; with sessions, every session too, as binding lists them; and
+ * every journal, as its writer says.
  * Errors: STORE_UNAVAILABLE, PEER_UNAVAILABLE. */
 BERTH_MUST_CHECK enum berth_code cp_census_walk(struct cp *cp, bool sessions, cp_census_fn fn,
                                                 void *arg, struct berth_error *err);

@@ -163,7 +163,7 @@ def start__public_address_or_foreign_store__refused(suite):
     for change, word in ((("--listen=", "--listen=0.0.0.0:1"), "loopback"),
                          (("--deployment=", "--deployment=another"), "deployment")):
         tried = [change[1] if each.startswith(change[0]) else each for each in command]
-        done = subprocess.run(tried + ["--run_dir=" + suite.path("run-refused"), "--metrics_listen="], capture_output=True,
+        done = subprocess.run(tried + ["--run_dir=" + suite.path("run-refused"), "--metrics_listen=", "--journal="], capture_output=True,
                               text=True, timeout=20)
         tap.check(done.returncode not in (0, None), change, "started")
         tap.check(word in (done.stderr + done.stdout).lower(), done.stderr[-300:])

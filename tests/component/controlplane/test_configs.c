@@ -610,7 +610,8 @@ static int exit_status(struct process *process)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* --init takes an empty store only; another deployment's store stops the start. */
+/* --init takes an empty store only, and none of which there is a journal: that one was lost.
+ * Another deployment's store stops the start. */
 START_TEST(deployment__init_and_mismatch__refused_where_it_must)
 {
     struct process *second = &town.planes[1];
@@ -626,9 +627,17 @@ START_TEST(deployment__init_and_mismatch__refused_where_it_must)
     snprintf(second->texts[2], sizeof second->texts[2], "--deployment=another");
     ck_assert_int_ne(exit_status(second), 0);
 
+    process_kill(&town.planes[0]); /* it would take the store for its own that was emptied */
     berth_reply_free(redis_run(town.store, "FLUSHALL", NULL));
     ck_assert_int_ne(exit_status(second), 0); /* nobody's: it may have been emptied */
     second->n_args++;
+    snprintf(second->texts[2], sizeof second->texts[2], "--deployment=test");
+    ck_assert_int_ne(exit_status(second), 0); /* emptied: there is the journal */
+    snprintf(second->texts[2], sizeof second->texts[2], "--deployment=another");
+    for (size_t i = 0; i < second->n_args; i++)
+        if (strncmp(second->texts[i], "--journal=", strlen("--journal=")) == 0)
+            snprintf(second->texts[i], sizeof second->texts[i], "--journal=%s/second.journal",
+                     town.dir);
     ck_assert_int_eq(exit_status(second), 0);
     berth_reply_free(redis_run(town.store, "FLUSHALL", NULL));
     snprintf(second->texts[2], sizeof second->texts[2], "--deployment=test");
