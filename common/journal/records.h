@@ -54,9 +54,9 @@ BERTH_MUST_CHECK enum berth_code berth_records_claim(struct berth_records *recor
                                                      struct berth_error *err);
 
 /* A durable compare-and-set that changes the records at keys (all of one tenant), and is
- * journaled. Errors: as of berth_cas_run(); nothing was written: INDEX_RECOVERING while the index
- * is lost, STORE_UNAVAILABLE while the journal is broken; OUTCOME_UNKNOWN where it could not be
- * journaled. */
+ * journaled. Errors: as of berth_cas_run(); nothing was written: INDEX_RECOVERING while the
+ * index is lost, STORE_UNAVAILABLE while the journal is broken; OUTCOME_UNKNOWN where it could
+ * not be journaled. */
 BERTH_MUST_CHECK enum berth_code berth_records_run(struct berth_records *records,
                                                    struct berth_cas *cas,
                                                    const char *const *keys, size_t n_keys,
