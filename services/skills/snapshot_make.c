@@ -298,7 +298,7 @@ static enum berth_code claim(struct making *m, enum claim *ret_claim, bool *ret_
         }
         m->row.beat_ms = ledger.now_ms;
         if (!code && !applied)
-            code = ledger_write(m->skills->redis, &ledger, &m->row,
+            code = ledger_write(m->skills->records, &ledger, &m->row,
                                 row ? LEDGER_KEEP : LEDGER_BUILD, has_limit ? &quota : NULL,
                                 &applied, err);
         ledger_deinit(&ledger);
