@@ -227,10 +227,13 @@ static void sandbox_message(void *ctx, struct berth_stream *stream, struct berth
     drop_sent(s);
     s->asked_tick_ms = 0;
     if (!(s->method->flags & DP_MANY_ANSWERS)) {
-        /* The only one: it goes out with the status, in one piece. */
-        berth_buf_unref(s->held);
+        /* The only one: it goes out with the status, in one piece. That comes without being
+         * asked for, and to ask for more would have us woken twice more for nothing. */
         s->held = msg;
-    } else if (s->loss) { /* only the first one can tell it */
+        ask(s);
+        return;
+    }
+    if (s->loss) { /* only the first one can tell it */
         s->held = msg;
         if (dp_stream_tell_loss(s))
             return;
