@@ -112,12 +112,10 @@ static bool is_kept(int cap)
     return false;
 }
 
-int supervisor_confine(void)
+int supervisor_drop_rights(void)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct data[2];
-    const struct sock_fprog program = {.len = BERTH_COUNT(filter),
-                                       .filter = (struct sock_filter *)filter};
 
     for (int cap = 0; cap < 64; cap++) {
         if (is_kept(cap))
@@ -140,7 +138,18 @@ int supervisor_confine(void)
     data[0].inheritable = data[1].inheritable = 0;
     if (syscall(SYS_capset, &header, data) < 0)
         return -1;
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-        return -1;
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? -1 : 0;
+}
+
+int supervisor_filter(void)
+{
+    const struct sock_fprog program = {.len = BERTH_COUNT(filter),
+                                       .filter = (struct sock_filter *)filter};
+
     return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) < 0 ? -1 : 0;
+}
+
+int supervisor_confine(void)
+{
+    return supervisor_drop_rights() < 0 ? -1 : supervisor_filter();
 }

@@ -184,7 +184,7 @@ static void on_sigchld(void *arg, uint32_t events)
 
 static void read_frozen(struct engine *engine)
 {
-    bool frozen = box_frozen(engine->env->box_fd);
+    bool frozen = box_frozen(&engine->box);
     int64_t now = berth_tick_ms();
 
     if (frozen && !engine->frozen)
@@ -207,7 +207,7 @@ static void on_cgroup_event(void *arg, uint32_t events)
 
 bool engine_paused(const struct engine *engine)
 {
-    return box_frozen(engine->env->box_fd);
+    return box_frozen(&engine->box);
 }
 
 int64_t engine_frozen_ms(const struct engine *engine)
@@ -224,6 +224,25 @@ void engine_touch(struct engine *engine)
         return;
     engine->touched_tick_ms = now;
     futimens(engine->env->active_fd, NULL);
+}
+
+int engine_take_tree(struct engine *engine, struct tree *ret)
+{
+    if (engine->n_spare == 0)
+        return tree_make(engine->env->box_fd, ++engine->n_trees, ret);
+    *ret = engine->spare[--engine->n_spare];
+    return 0;
+}
+
+void engine_give_tree(struct engine *engine, struct tree *tree)
+{
+    if (engine->n_spare < ENGINE_SPARES && tree_recycle(tree)) {
+        engine->spare[engine->n_spare++] = *tree;
+        return;
+    }
+    tree_close(tree);
+    if (!tree_remove(tree->box_fd, tree->name))
+        engine_linger(engine, tree->name);
 }
 
 static void sweep_lingering(struct engine *engine)
@@ -284,9 +303,15 @@ static enum berth_code fail_errno(struct berth_error *err, const char *what)
 /* SIGCHLD by descriptor; SIGPIPE never. */
 static enum berth_code take_signals(struct engine *engine, struct berth_error *err)
 {
+    struct sigaction action;
     sigset_t set;
 
     signal(SIGPIPE, SIG_IGN);
+    sigemptyset(&engine->ignored);
+    for (int i = 1; i < NSIG; i++) {
+        if (sigaction(i, NULL, &action) == 0 && action.sa_handler == SIG_IGN)
+            sigaddset(&engine->ignored, i);
+    }
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
     if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
@@ -325,7 +350,8 @@ enum berth_code engine_new(const struct supervisor_env *env, const struct engine
     engine->ended = ended;
     engine->ended_arg = arg;
     engine->sigchld_fd = engine->events_fd = engine->own_pids_fd = -1;
-    engine->oom_told = box_oom_kills(env->memory_fd, env->memory_is_v2);
+    box_files_open(env->box_fd, env->memory_fd, env->memory_is_v2, &engine->box);
+    engine->oom_told = box_oom_kills(&engine->box);
     engine->null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     engine->own_pids_fd = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
     if (engine->null_fd < 0)
@@ -357,6 +383,13 @@ struct engine *engine_free(struct engine *engine)
     closep(&engine->own_pids_fd);
     closep(&engine->sigchld_fd);
     closep(&engine->events_fd);
+    box_files_close(&engine->box);
+    while (engine->n_spare > 0) {
+        struct tree *tree = &engine->spare[--engine->n_spare];
+
+        tree_close(tree);
+        (void)tree_remove(tree->box_fd, tree->name);
+    }
     free(engine->lingering);
     free(engine);
     return NULL;

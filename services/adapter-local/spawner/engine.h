@@ -106,7 +106,6 @@ struct exec {
     struct engine *engine;
     struct exec *next, *prev; /* by age, oldest first */
     struct exec *bucket_next; /* same hash of id */
-    uint64_t number;
     char *id;
     char digest[WIRE_DIGEST_SIZE];
     char *cwd;
@@ -144,12 +143,16 @@ struct exec {
 
     struct exec_feed feed;
     struct berth_timer *timeout, *grace, *orphan;
+    struct berth_timer *empty; /* EXEC_DONE: then its cgroup is looked at */
 
     struct wire_exited exited; /* EXEC_DONE */
     int64_t done_tick_ms;
 };
 
-enum { ENGINE_BUCKETS = 1024 };
+enum {
+    ENGINE_BUCKETS = 1024,
+    ENGINE_SPARES = 4, /* trees that wait for another command */
+};
 
 struct engine {
     const struct supervisor_env *env;
@@ -158,7 +161,9 @@ struct engine {
 
     struct exec *oldest, *newest;
     struct exec *buckets[ENGINE_BUCKETS];
-    uint64_t next_number;
+    uint64_t n_trees; /* made so far */
+    struct tree spare[ENGINE_SPARES];
+    unsigned n_spare;
     unsigned n_running; /* everything before EXEC_DONE, and draining */
     unsigned n_kept;
     size_t held;                       /* bytes of all rings */
@@ -166,11 +171,13 @@ struct engine {
     char (*lingering)[TREE_NAME_SIZE]; /* cgroups to be removed when they are empty */
     unsigned n_lingering, cap_lingering;
 
-    int null_fd;     /* /dev/null, for reading */
-    int own_pids_fd; /* our own process namespace */
+    int null_fd;      /* /dev/null, for reading */
+    int own_pids_fd;  /* our own process namespace */
+    sigset_t ignored; /* signals, by us and those that started us */
     int sigchld_fd;
     struct berth_watch *sigchld_watch;
-    int events_fd; /* cgroup.events of the sandbox */
+    struct box_files box;
+    int events_fd; /* cgroup.events of the sandbox, for waiting: who reads it has been told */
     struct berth_watch *events_watch;
     bool frozen;
     int64_t frozen_since_ms, frozen_total_ms;
@@ -211,6 +218,10 @@ void engine_remove(struct engine *engine, struct exec *exec);
 void engine_make_room(struct engine *engine);
 /* Too much output is kept: forget that of ended commands, the oldest first. */
 void engine_squeeze(struct engine *engine);
+/* A cgroup for a command: one that served before, or a new one. 0 or an errno. */
+int engine_take_tree(struct engine *engine, struct tree *ret);
+/* One that nobody is in any more; taken. */
+void engine_give_tree(struct engine *engine, struct tree *tree);
 /* A cgroup that could not be removed yet. */
 void engine_linger(struct engine *engine, const char *name);
 

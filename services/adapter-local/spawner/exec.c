@@ -8,7 +8,10 @@
 #include "common/time/time.h"
 #include "services/adapter-local/spawner/engine.h"
 
-enum { OOM_EXIT_CODE = 137 /* a shell's way to say that its child was killed */ };
+enum {
+    OOM_EXIT_CODE = 137, /* a shell's way to say that its child was killed */
+    EMPTY_MS = 2,        /* a process leaves its cgroup a moment after it was waited for */
+};
 
 #define PATH_VAR "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -105,13 +108,13 @@ static struct exec *exec_new(struct engine *engine, const struct wire_start *sta
     if (!exec)
         return NULL;
     exec->engine = engine;
-    exec->tree.fd = exec->status_fd = exec->feed.fd = -1;
+    exec->tree.fd = exec->tree.events_fd = exec->tree.cpu_fd = -1;
+    exec->status_fd = exec->feed.fd = -1;
     exec->feed.last = &exec->feed.first;
     for (int s = 0; s < WIRE_N_STREAMS; s++) {
         exec->out[s].fd = -1;
         exec->out[s].exec = exec;
     }
-    exec->number = ++engine->next_number;
     exec->id = strdup(start->exec_id);
     exec->cwd = strdup(start->cwd);
     memcpy(exec->digest, start->digest, sizeof exec->digest);
@@ -144,9 +147,32 @@ static void set_message(struct exec *exec, const char *text)
     exec->exited.message[len] = 0;
 }
 
+/* Of an ended command: its processes are gone, or stay behind. */
+static void let_go_of_tree(struct exec *exec)
+{
+    struct engine *engine = exec->engine;
+    struct tree tree = exec->tree;
+
+    if (tree_populated(&tree)) {
+        engine_linger(engine, tree.name);
+        return;
+    }
+    exec->tree.fd = exec->tree.events_fd = exec->tree.cpu_fd = -1;
+    engine_give_tree(engine, &tree);
+}
+
+static void on_empty(void *arg)
+{
+    struct exec *exec = arg;
+
+    exec->empty = NULL;
+    let_go_of_tree(exec);
+}
+
 void exec_tidy(struct exec *exec)
 {
-    if (exec->state == EXEC_DONE && exec->tree.fd >= 0 && !tree_populated(&exec->tree))
+    if (exec->state == EXEC_DONE && !exec->empty && exec->tree.fd >= 0 &&
+        !tree_populated(&exec->tree))
         tree_close(&exec->tree);
 }
 
@@ -155,7 +181,6 @@ static void finish(struct exec *exec)
 {
     struct engine *engine = exec->engine;
     int64_t cpu_us = tree_cpu_us(&exec->tree);
-    char name[TREE_NAME_SIZE];
 
     exec->exited.seq = exec->next_seq++;
     exec->exited.wall_us = (berth_tick_ns() - exec->start_tick_ns) / 1000;
@@ -172,13 +197,13 @@ static void finish(struct exec *exec)
     exec->grace = berth_timer_cancel(exec->grace);
     exec->orphan = berth_timer_cancel(exec->orphan);
     feed_close(exec);
-    memcpy(name, exec->tree.name, sizeof name);
-    exec_tidy(exec);
+    /* When the answer is out. */
+    exec->empty = berth_loop_timer(engine->loop, EMPTY_MS, on_empty, exec);
+    if (!exec->empty)
+        let_go_of_tree(exec);
     output_watch(exec);
     engine_need_tick(engine);
-    output_wake(exec); /* nobody waits for what follows; the command may be gone by now */
-    if (!tree_remove(engine->env->box_fd, name))
-        engine_linger(engine, name);
+    output_wake(exec); /* the command may be gone by now */
 }
 
 static void fail_spawn(struct exec *exec)
@@ -205,7 +230,7 @@ static void fail_spawn(struct exec *exec)
 static void set_result(struct exec *exec)
 {
     const struct supervisor_env *env = exec->engine->env;
-    int64_t kills = box_oom_kills(env->memory_fd, env->memory_is_v2);
+    int64_t kills = box_oom_kills(&exec->engine->box);
     bool starved = kills > exec->oom_before && kills > exec->engine->oom_told;
     struct wire_exited *exited = &exec->exited;
 
@@ -414,7 +439,7 @@ static int spawn(struct exec *exec, const struct wire_start *start)
 
     if (!child_strings_init(&strings, engine, start))
         return ENOMEM;
-    why = tree_make(engine->env->box_fd, exec->number, &exec->tree);
+    why = engine_take_tree(engine, &exec->tree);
     if (!why)
         why = output_open(exec, child_out);
     if (!why)
@@ -427,6 +452,7 @@ static int spawn(struct exec *exec, const struct wire_start *start)
                              .path = strings.path,
                              .cwd = exec->cwd,
                              .root = exec->root,
+                             .ignored = &engine->ignored,
                              .own_pids_fd = engine->own_pids_fd,
                              .stdin_fd = child_in,
                              .stdout_fd = child_out[WIRE_STDOUT],
@@ -469,7 +495,7 @@ enum berth_code exec_start(struct engine *engine, const struct wire_start *start
     exec->start_ms = berth_now_ms();
     exec->start_tick_ns = berth_tick_ns();
     exec->frozen_before_ms = engine_frozen_ms(engine);
-    exec->oom_before = box_oom_kills(engine->env->memory_fd, engine->env->memory_is_v2);
+    exec->oom_before = box_oom_kills(&engine->box);
     if (engine->n_running == 0)
         engine->oom_told = exec->oom_before;
     why = spawn(exec, start);
@@ -530,6 +556,10 @@ void exec_free(struct exec *exec)
     berth_timer_cancel(exec->timeout);
     berth_timer_cancel(exec->grace);
     berth_timer_cancel(exec->orphan);
+    if (exec->empty) {
+        berth_timer_cancel(exec->empty);
+        let_go_of_tree(exec);
+    }
     berth_loop_unwatch(exec->status_watch);
     closep(&exec->status_fd);
     output_close(exec);

@@ -135,13 +135,15 @@ static void run(const struct launch *launch)
 }
 
 /* CLONE_CLEAR_SIGHAND leaves ignored signals ignored. */
-static void reset_signals(void)
+static void reset_signals(const struct launch *launch)
 {
     struct sigaction action = {.sa_handler = SIG_DFL};
     sigset_t none;
 
-    for (int i = 1; i < NSIG; i++)
-        sigaction(i, &action, NULL);
+    for (int i = 1; i < NSIG; i++) {
+        if (sigismember(launch->ignored, i) == 1)
+            sigaction(i, &action, NULL);
+    }
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
@@ -149,13 +151,14 @@ static void reset_signals(void)
 /* The right to what only root of the sandbox may, and then the rest of it, given up. */
 static void give_up_rights(const struct launch *launch)
 {
+    int (*confine)(void) = launch->env->filtered ? supervisor_drop_rights : supervisor_confine;
     bool confined_first = !launch->root;
 
-    if (confined_first && supervisor_confine() < 0)
+    if (confined_first && confine() < 0)
         fail(STATUS_FD, LAUNCH_STEP_CONFINE);
     if (!set_ids(launch->root ? 0 : USER_ID))
         fail(STATUS_FD, LAUNCH_STEP_IDS);
-    if (!confined_first && supervisor_confine() < 0)
+    if (!confined_first && confine() < 0)
         fail(STATUS_FD, LAUNCH_STEP_CONFINE);
 }
 
@@ -173,7 +176,7 @@ static _Noreturn void become_command(const struct launch *launch, int status_fd)
         fail(status_fd, LAUNCH_STEP_FDS);
     if (!set_limits(launch))
         fail(status_fd, LAUNCH_STEP_LIMITS);
-    reset_signals();
+    reset_signals(launch);
     if (setns(INIT_FD, OTHER_NAMESPACES) < 0)
         fail(status_fd, LAUNCH_STEP_SETNS);
     setsid();

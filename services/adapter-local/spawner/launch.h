@@ -1,6 +1,7 @@
 /* launch.h - start one command inside the sandbox: one clone, one setns(). */
 #pragma once
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -17,7 +18,8 @@ struct launch {
     const char *path;  /* value of PATH in vars; where args[0] is looked for */
     const char *cwd;
     bool root;
-    int own_pids_fd; /* the process namespace of the supervisor */
+    const sigset_t *ignored; /* signals that the supervisor ignores */
+    int own_pids_fd;         /* the process namespace of the supervisor */
     int stdin_fd, stdout_fd, stderr_fd;
 };
 

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdbool.h>
 
@@ -9,52 +10,40 @@
 
 enum { STACK_SIZE = 256 * 1024, GROUPS_MAX = 8 };
 
+/* What lies between the two is handed over by the semaphores. */
 struct launcher {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
+    sem_t wanted, done;
     int tasks_fd[GROUPS_MAX];
     size_t n;
-    bool joined;
+    bool joined; /* the caller knows how that went */
     int failure; /* errno of joining */
 
-    long (*fn)(void *arg); /* NULL: nothing to do */
+    long (*fn)(void *arg);
     void *arg;
-    bool done;
     long result;
     int number; /* errno fn left */
 };
 
-static void join(struct launcher *launcher)
+static void await(sem_t *semaphore)
 {
-    int failure = 0;
-
-    for (size_t i = 0; i < launcher->n; i++)
-        if (write(launcher->tasks_fd[i], "0", 1) < 0 && !failure)
-            failure = errno;
-    pthread_mutex_lock(&launcher->lock);
-    launcher->failure = failure;
-    launcher->joined = true;
-    pthread_cond_broadcast(&launcher->changed);
-    pthread_mutex_unlock(&launcher->lock);
+    while (sem_wait(semaphore) < 0 && errno == EINTR)
+        ;
 }
 
 static void *run(void *arg)
 {
     struct launcher *launcher = arg;
 
-    join(launcher);
-    pthread_mutex_lock(&launcher->lock);
+    for (size_t i = 0; i < launcher->n; i++)
+        if (write(launcher->tasks_fd[i], "0", 1) < 0 && !launcher->failure)
+            launcher->failure = errno;
+    sem_post(&launcher->done);
     for (;;) {
-        while (!launcher->fn)
-            pthread_cond_wait(&launcher->changed, &launcher->lock);
-        pthread_mutex_unlock(&launcher->lock);
+        await(&launcher->wanted);
         errno = 0;
         launcher->result = launcher->fn(launcher->arg);
         launcher->number = errno;
-        pthread_mutex_lock(&launcher->lock);
-        launcher->fn = NULL;
-        launcher->done = true;
-        pthread_cond_broadcast(&launcher->changed);
+        sem_post(&launcher->done);
     }
     return NULL;
 }
@@ -70,8 +59,8 @@ enum berth_code launcher_new(const int *tasks_fd, size_t n, struct launcher **re
 
     if (!launcher)
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
-    pthread_mutex_init(&launcher->lock, NULL);
-    pthread_cond_init(&launcher->changed, NULL);
+    sem_init(&launcher->wanted, 0, 0);
+    sem_init(&launcher->done, 0, 0);
     for (size_t i = 0; i < n && i < GROUPS_MAX; i++)
         launcher->tasks_fd[launcher->n++] = tasks_fd[i];
     /* Signals are for the other threads. */
@@ -94,29 +83,19 @@ enum berth_code launcher_new(const int *tasks_fd, size_t n, struct launcher **re
 
 long launcher_run(struct launcher *launcher, long (*fn)(void *arg), void *arg)
 {
-    long result;
-    int number;
-
-    pthread_mutex_lock(&launcher->lock);
-    while (!launcher->joined)
-        pthread_cond_wait(&launcher->changed, &launcher->lock);
+    if (!launcher->joined)
+        await(&launcher->done);
+    launcher->joined = true;
     if (launcher->failure) {
-        number = launcher->failure;
-        pthread_mutex_unlock(&launcher->lock);
-        errno = number;
+        errno = launcher->failure;
         return -1;
     }
     launcher->fn = fn;
     launcher->arg = arg;
-    launcher->done = false;
-    pthread_cond_broadcast(&launcher->changed);
-    while (!launcher->done)
-        pthread_cond_wait(&launcher->changed, &launcher->lock);
-    result = launcher->result;
-    number = launcher->number;
-    pthread_mutex_unlock(&launcher->lock);
-    errno = number;
-    return result;
+    sem_post(&launcher->wanted);
+    await(&launcher->done);
+    errno = launcher->number;
+    return launcher->result;
 }
 
 long supervisor_in_box(const struct supervisor_env *env, long (*fn)(void *arg), void *arg)

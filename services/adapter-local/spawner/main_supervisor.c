@@ -105,9 +105,13 @@ static enum berth_code open_cgroup(struct supervisor *s, struct berth_error *err
     env->box_fd = s->cgroup.box_fd;
     env->memory_fd = s->cgroup.memory_fd;
     env->memory_is_v2 = s->cgroup.memory_is_v2;
-    return s->cgroup.n_v1 ? launcher_new(s->cgroup.v1_tasks_fd, (size_t)s->cgroup.n_v1,
-                                         &env->launcher, err)
-                          : BERTH_OK;
+    return launcher_new(s->cgroup.v1_tasks_fd, (size_t)s->cgroup.n_v1, &env->launcher, err);
+}
+
+static long filter(void *arg)
+{
+    (void)arg;
+    return supervisor_filter();
 }
 
 static uint64_t scratch_bytes(uint64_t memory, uint64_t part)
@@ -211,6 +215,9 @@ static enum berth_code make(struct supervisor *s, const char *state_dir, const c
         code = start_init(s, err);
     if (code)
         return code;
+    /* Commands are born with it. Where that fails each of them has to see to it, and says why
+     * it cannot. */
+    s->env.filtered = launcher_run(s->env.launcher, filter, NULL) == 0;
     snprintf(path, sizeof path, "/proc/%ld/root", (long)s->env.init_pid);
     s->env.root_fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     return s->env.root_fd < 0 ? io_fail(err, "open the sandbox's root") : BERTH_OK;

@@ -123,25 +123,55 @@ static int flush(struct conn *conn)
     return 1;
 }
 
+/* Append a frame (taken) to what is sent. */
+static int append(struct conn *conn, struct wire_frame frame)
+{
+    uint8_t *bigger = conn->out ? realloc(conn->out, conn->out_size + frame.size) : frame.data;
+
+    if (conn->out && bigger)
+        memcpy(bigger + conn->out_size, frame.data, frame.size);
+    if (conn->out)
+        free(frame.data);
+    if (!bigger)
+        return -1;
+    conn->out = bigger;
+    conn->out_size += frame.size;
+    return 0;
+}
+
+/* Started goes out with what follows it at once: of a collected command that is its end. */
+static int prepare_started(struct conn *conn, const struct reader_event *event)
+{
+    const struct exec *exec = conn->reader.exec;
+    struct wire_started started = {
+        .pid = exec->inner_pid, .start_ms = exec->start_ms, .attached = conn->reader.attached};
+    struct wire_frame frame = {0};
+
+    memcpy(started.exec_id, exec->id, strlen(exec->id) + 1);
+    if (wire_encode_started(&started, &frame))
+        return -1;
+    reader_done(&conn->reader, event);
+    return append(conn, frame);
+}
+
 /* Make the next event ready to be sent. False: there is none, or no memory. */
 static bool prepare(struct conn *conn)
 {
     struct exec *exec = conn->reader.exec;
     struct reader_event event = reader_next(&conn->reader);
     struct wire_frame frame = {0};
-    struct wire_started started;
     struct wire_output output;
     int failed = 0;
 
+    if (event.kind == READER_STARTED) {
+        failed = prepare_started(conn, &event);
+        if (!failed)
+            event = reader_next(&conn->reader);
+    }
     switch (event.kind) {
     case READER_NOTHING:
-        return false;
-    case READER_STARTED:
-        started = (struct wire_started){.pid = exec->inner_pid,
-                                        .start_ms = exec->start_ms,
-                                        .attached = conn->reader.attached};
-        memcpy(started.exec_id, exec->id, strlen(exec->id) + 1);
-        failed = wire_encode_started(&started, &frame);
+        return conn->out_size > 0;
+    case READER_STARTED: /* no memory */
         break;
     case READER_OUTPUT:
         output = (struct wire_output){.seq = event.chunk->seq,
@@ -164,13 +194,14 @@ static bool prepare(struct conn *conn)
         conn->closing = true;
         break;
     }
+    if (!failed)
+        failed = append(conn, frame);
     if (failed) {
         conn->closing = true;
+        conn->chunk_size = 0;
         shutdown(conn->fd, SHUT_RDWR);
         return false;
     }
-    conn->out = frame.data;
-    conn->out_size = frame.size;
     conn->event = event;
     return true;
 }
@@ -358,20 +389,6 @@ static enum berth_code on_signal(struct conn *conn, const uint8_t *payload, size
     existed = exec && exec_signal(exec, signal.signal, signal.leader_only);
     answer(conn, wire_encode_signal_done(existed, &frame), frame);
     return BERTH_OK;
-}
-
-/* Append a frame (taken) to what is sent. */
-static int append(struct conn *conn, struct wire_frame frame)
-{
-    uint8_t *bigger = realloc(conn->out, conn->out_size + frame.size);
-
-    if (bigger) {
-        memcpy(bigger + conn->out_size, frame.data, frame.size);
-        conn->out = bigger;
-        conn->out_size += frame.size;
-    }
-    free(frame.data);
-    return bigger ? 0 : -1;
 }
 
 static int append_process(struct conn *conn, const struct exec *exec)

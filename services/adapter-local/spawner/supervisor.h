@@ -39,6 +39,7 @@ struct supervisor_env {
      * not, processes must be in v1 groups, too: what supervisor_in_box() forks is. */
     int box_fd;
     struct launcher *launcher; /* NULL: nothing to join */
+    bool filtered;             /* what supervisor_in_box() forks has the seccomp filter */
     /* Groups a new process must still write "0" to; none under berth-local-supervisor. */
     int n_v1;
     int v1_procs_fd[SUPERVISOR_MAX_V1];
@@ -72,5 +73,10 @@ long supervisor_in_box(const struct supervisor_env *env, long (*fn)(void *arg), 
 /* For a command's child process, inside the sandbox, after setns() and the set*id() calls of a
  * root command or before those of a user's: bounding set cut to what a container may keep,
  * ambient and inheritable sets emptied, seccomp filter, no_new_privs. Async-signal-safe.
- * Returns 0 or -1 with errno. (sandbox.c) */
+ * Returns 0 or -1 with errno. (confine.c) */
 int supervisor_confine(void);
+/* The two halves of it: all but the filter, and the filter alone, for the calling thread and
+ * what it forks from now on. The kernel takes 0.1 ms to compile one: too long for each command.
+ */
+int supervisor_drop_rights(void);
+int supervisor_filter(void);

@@ -26,13 +26,25 @@ static bool write_at(int dir_fd, const char *name, const char *value)
 }
 
 /* The file's first size - 1 bytes as a string; "" when it cannot be read. */
-static const char *read_at(int dir_fd, const char *name, char *buf, size_t size)
+static const char *read_fd(int fd, char *buf, size_t size)
 {
-    BERTH_AUTO(close) int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd >= 0 ? read(fd, buf, size - 1) : -1;
+    ssize_t got = fd >= 0 ? pread(fd, buf, size - 1, 0) : -1;
 
     buf[got > 0 ? got : 0] = 0;
     return buf;
+}
+
+static int open_at(int dir_fd, const char *name)
+{
+    return dir_fd < 0 ? -1 : openat(dir_fd, name, O_RDONLY | O_CLOEXEC);
+}
+
+/* The same of a file that is open already, or else is opened for this. */
+static const char *read_at(int fd, int dir_fd, const char *name, char *buf, size_t size)
+{
+    BERTH_AUTO(close) int opened = fd < 0 ? openat(dir_fd, name, O_RDONLY | O_CLOEXEC) : -1;
+
+    return read_fd(fd < 0 ? opened : fd, buf, size);
 }
 
 /* Number behind "key " at the beginning of a line; -1: not there. */
@@ -51,7 +63,7 @@ static int64_t value_of(const char *text, const char *key)
 
 int tree_make(int box_fd, uint64_t number, struct tree *ret)
 {
-    struct tree tree = {.box_fd = box_fd};
+    struct tree tree = {.box_fd = box_fd, .events_fd = -1, .cpu_fd = -1};
 
     snprintf(tree.name, sizeof tree.name, "x%llu", (unsigned long long)number);
     if (mkdirat(box_fd, tree.name, 0755) < 0)
@@ -130,11 +142,13 @@ bool tree_populated(const struct tree *tree)
     char buf[128];
 
     return tree->fd >= 0 &&
-           value_of(read_at(tree->fd, "cgroup.events", buf, sizeof buf), "populated") == 1;
+           value_of(read_at(tree->events_fd, tree->fd, "cgroup.events", buf, sizeof buf),
+                    "populated") == 1;
 }
 
-void tree_kill(const struct tree *tree)
+void tree_kill(struct tree *tree)
 {
+    tree->killed = true;
     if (tree->fd < 0 || write_at(tree->fd, "cgroup.kill", "1"))
         return;
     /* Linux before 5.14: what is frozen cannot fork, and dies of SIGKILL all the same. */
@@ -149,17 +163,36 @@ void tree_kill(const struct tree *tree)
 int64_t tree_cpu_us(const struct tree *tree)
 {
     char buf[512];
+    int64_t us = -1;
 
-    return tree->fd < 0
-               ? -1
-               : value_of(read_at(tree->fd, "cpu.stat", buf, sizeof buf), "usage_usec");
+    if (tree->fd >= 0)
+        us = value_of(read_at(tree->cpu_fd, tree->fd, "cpu.stat", buf, sizeof buf),
+                      "usage_usec");
+    return us < 0 ? -1 : us - tree->cpu_before_us;
+}
+
+bool tree_recycle(struct tree *tree)
+{
+    int64_t used_us = tree_cpu_us(tree);
+
+    if (tree->killed || used_us < 0)
+        return false;
+    if (tree->events_fd < 0)
+        tree->events_fd = open_at(tree->fd, "cgroup.events");
+    if (tree->cpu_fd < 0)
+        tree->cpu_fd = open_at(tree->fd, "cpu.stat");
+    tree->cpu_before_us += used_us;
+    return true;
 }
 
 void tree_close(struct tree *tree)
 {
-    if (tree->fd >= 0)
-        close(tree->fd);
-    tree->fd = -1;
+    if (tree->fd < 0)
+        return;
+    closep(&tree->fd);
+    closep(&tree->events_fd);
+    closep(&tree->cpu_fd);
+    tree->fd = tree->events_fd = tree->cpu_fd = -1;
 }
 
 bool tree_remove(int box_fd, const char *name)
@@ -167,13 +200,27 @@ bool tree_remove(int box_fd, const char *name)
     return unlinkat(box_fd, name, AT_REMOVEDIR) == 0 || errno == ENOENT;
 }
 
-bool box_frozen(int box_fd)
+void box_files_open(int box_fd, int memory_fd, bool memory_is_v2, struct box_files *ret)
+{
+    ret->freeze_fd = open_at(box_fd, "cgroup.freeze");
+    ret->events_fd = open_at(box_fd, "cgroup.events");
+    ret->oom_fd = open_at(memory_fd, memory_is_v2 ? "memory.events" : "memory.oom_control");
+}
+
+void box_files_close(struct box_files *files)
+{
+    closep(&files->freeze_fd);
+    closep(&files->events_fd);
+    closep(&files->oom_fd);
+    *files = (struct box_files){-1, -1, -1};
+}
+
+bool box_frozen(const struct box_files *files)
 {
     char buf[128];
 
-    return box_fd >= 0 &&
-           (read_at(box_fd, "cgroup.freeze", buf, sizeof buf)[0] == '1' ||
-            value_of(read_at(box_fd, "cgroup.events", buf, sizeof buf), "frozen") == 1);
+    return read_fd(files->freeze_fd, buf, sizeof buf)[0] == '1' ||
+           value_of(read_fd(files->events_fd, buf, sizeof buf), "frozen") == 1;
 }
 
 bool box_init_dying(pid_t init_pid)
@@ -183,21 +230,17 @@ bool box_init_dying(pid_t init_pid)
     const char *at;
 
     snprintf(path, sizeof path, "/proc/%d/stat", init_pid);
-    at = strrchr(read_at(AT_FDCWD, path, buf, sizeof buf), ')'); /* end of the name, field 2 */
+    at = strrchr(read_at(-1, AT_FDCWD, path, buf, sizeof buf),
+                 ')'); /* end of the name, field 2 */
     for (int field = 2; at && field < FLAGS_FIELD; field++)
         at = strchr(at + 1, ' ');
     return !at || (strtoul(at, NULL, 10) & PF_EXITING) != 0;
 }
 
-int64_t box_oom_kills(int memory_fd, bool is_v2)
+int64_t box_oom_kills(const struct box_files *files)
 {
     char buf[512];
-    int64_t n;
+    int64_t n = value_of(read_fd(files->oom_fd, buf, sizeof buf), "oom_kill");
 
-    if (memory_fd < 0)
-        return 0;
-    n = value_of(
-        read_at(memory_fd, is_v2 ? "memory.events" : "memory.oom_control", buf, sizeof buf),
-        "oom_kill");
     return n > 0 ? n : 0;
 }

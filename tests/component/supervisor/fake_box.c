@@ -102,10 +102,15 @@ static pid_t start_init(const char *cgroup)
     return pid;
 }
 
-/* What sandbox.c does for real ones. */
-__attribute__((weak)) int supervisor_confine(void)
+/* What confine.c does for real ones. */
+__attribute__((weak)) int supervisor_drop_rights(void)
 {
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+}
+
+__attribute__((weak)) int supervisor_confine(void)
+{
+    return supervisor_drop_rights();
 }
 
 static void be_supervisor(struct fake_box *box, const struct engine_limits *limits,

@@ -8,6 +8,8 @@
 #include "common/time/time.h"
 #include "tests/component/supervisor/fake_box.h"
 
+enum { SPARE_FDS = 4 * 3 }; /* ENGINE_SPARES, and what each keeps open */
+
 static struct fake_box box;
 
 static void open_box(void)
@@ -603,7 +605,30 @@ START_TEST(list__running_and_ended__both)
 }
 END_TEST
 
-/* 1000 commands leave no descriptor, no process and no cgroup behind; and they are quick. */
+/* The next command gets the cgroup of the last one, and none of its time. */
+START_TEST(exit__cgroup_served_before__own_cpu_time)
+{
+    struct wire_start busy =
+        command("busy", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done");
+    struct wire_start idle = program("x", "true");
+    struct outcome got = run(&box, &busy);
+    int64_t busy_us = got.exited.cpu_us;
+
+    outcome_free(&got);
+    ck_assert_int_gt(busy_us, 20000);
+    for (int i = 0; i < 8; i++) {
+        snprintf(idle.exec_id, sizeof idle.exec_id, "i%d", i);
+        got = run(&box, &idle);
+        ck_assert_int_gt(got.exited.cpu_us, 0);
+        ck_assert_int_lt(got.exited.cpu_us, busy_us / 2);
+        outcome_free(&got);
+        poll(NULL, 0, 5);
+    }
+}
+END_TEST
+
+/* 1000 commands leave no process behind, and of descriptors only those of the few cgroups that
+ * wait for another command; and they are quick. */
 START_TEST(soak__many_commands__nothing_left)
 {
     struct wire_start start = program("x", "true");
@@ -612,7 +637,7 @@ START_TEST(soak__many_commands__nothing_left)
     int before;
 
     outcome_free(&got);
-    before = fake_box_fds(&box);
+    before = fake_box_fds(&box) + SPARE_FDS;
     for (int i = 0; i < 1000; i++) {
         int64_t began = berth_tick_ns(), took;
 
@@ -664,6 +689,7 @@ int main(void)
     tcase_add_test(tcase, start__sandbox_ended__sandbox_terminal);
     tcase_add_test(tcase, collect__running__silent_until_the_end);
     tcase_add_test(tcase, list__running_and_ended__both);
+    tcase_add_test(tcase, exit__cgroup_served_before__own_cpu_time);
     tcase_add_test(tcase, soak__many_commands__nothing_left);
     suite_add_tcase(suite, tcase);
     srunner_run_all(runner, CK_NORMAL);
