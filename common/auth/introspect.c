@@ -22,7 +22,8 @@ enum berth_code berth_introspect_decode(const IntrospectTokenResponse *resp,
 {
     const Token *token = resp->token;
     struct berth_principal out = {.tenant_disabled = resp->tenant_disabled,
-                                  .calls_per_second = resp->requests_per_second};
+                                  .calls_per_second = resp->requests_per_second,
+                                  .max_commands = resp->concurrent_commands};
 
     if (!token || !berth_token_id_valid(token->token_id) ||
         resp->secret_sha256.len != BERTH_TOKEN_HASH_SIZE ||
@@ -76,6 +77,7 @@ IntrospectTokenResponse *berth_introspect_encode(const struct berth_principal *p
                         sizeof principal->token.hash)) {
         out->tenant_disabled = principal->tenant_disabled;
         out->requests_per_second = principal->calls_per_second;
+        out->concurrent_commands = principal->max_commands;
         return out;
     }
     return berth_message_free(out);

@@ -32,7 +32,8 @@ struct berth_principal {
     char config_id[129];      /* good for this config and its sessions only; "": for all */
     int64_t expire_ms;        /* wall clock; 0: never */
     bool tenant_disabled;
-    uint32_t calls_per_second; /* of the tenant, per process; 0: as many as it likes */
+    /* Of the tenant, per process; 0: as many as it likes. */
+    uint32_t calls_per_second, max_commands;
 };
 
 enum berth_rule_flags {

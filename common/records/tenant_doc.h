@@ -3,8 +3,9 @@
  *
  * HASH fields, all written by the control plane: rev; tenant (JSON: quotas, times, the request
  * that made it); default_config (a config id, "" = none); disabled ("0" or "1");
- * max_sessions and max_calls (decimal; of quotas, for binding and the gate). default_config
- * stands as a field of its own so that one server-side read can go on to the config's key. */
+ * max_sessions, max_calls and max_commands (decimal; of quotas, for binding and the gates).
+ * default_config stands as a field of its own so that one server-side read can go on to the
+ * config's key. */
 #pragma once
 
 #include <stdbool.h>

@@ -141,6 +141,7 @@ static enum berth_code store(struct cp *cp, const char *tenant, const char *rev,
     BERTH_AUTO(berth_cas_free) struct berth_cas *cas = berth_cas_new();
     BERTH_AUTO(free) char *json = berth_tenant_doc_format(doc);
     char key[BERTH_KEY_MAX], config_key[BERTH_KEY_MAX], max_sessions[16], max_calls[16];
+    char max_commands[16];
     const char *const keys[] = {key};
     enum berth_code code;
 
@@ -149,6 +150,7 @@ static enum berth_code store(struct cp *cp, const char *tenant, const char *rev,
     /* By themselves for who does not read the whole document. */
     snprintf(max_sessions, sizeof max_sessions, "%u", doc->quotas.sessions);
     snprintf(max_calls, sizeof max_calls, "%u", doc->quotas.requests_per_second);
+    snprintf(max_commands, sizeof max_commands, "%u", doc->quotas.concurrent_commands);
     berth_cas_expect(cas, berth_key_tenant(key, tenant), rev);
     if (*config_rev)
         berth_cas_expect(cas, berth_key_config(config_key, tenant, doc->default_config),
@@ -156,7 +158,7 @@ static enum berth_code store(struct cp *cp, const char *tenant, const char *rev,
     berth_cas_write(cas, "HSET", key, "rev", berth_rev_new(doc->rev), "tenant", json,
                     "default_config", doc->default_config, "disabled",
                     doc->disabled ? "1" : "0", "max_sessions", max_sessions, "max_calls",
-                    max_calls, NULL);
+                    max_calls, "max_commands", max_commands, NULL);
     /* What was left of a write that had to be settled would expire. */
     berth_cas_write(cas, "PERSIST", key, NULL);
     code = berth_records_run(cp->records, cas, keys, 1, ret_applied, err);

@@ -70,7 +70,8 @@ static enum berth_code read_one(struct cp *cp, const char *tenant, const char *t
                                 struct berth_error *err)
 {
     char key[BERTH_KEY_MAX], field[FIELD_SIZE];
-    const char *const fields[] = {field_of(field, token_id), "disabled", "max_calls"};
+    const char *const fields[] = {field_of(field, token_id), "disabled", "max_calls",
+                                  "max_commands"};
     const struct berth_redis_get get = {.key = berth_key_tenant(key, tenant),
                                         .fields = fields,
                                         .n_fields = BERTH_COUNT(fields)};
@@ -88,6 +89,7 @@ static enum berth_code read_one(struct cp *cp, const char *tenant, const char *t
         fill(ret, &token, tenant);
         ret->tenant_disabled = strcmp(berth_doc_get(&doc, "disabled"), "1") == 0;
         ret->calls_per_second = (uint32_t)strtoul(berth_doc_get(&doc, "max_calls"), NULL, 10);
+        ret->max_commands = (uint32_t)strtoul(berth_doc_get(&doc, "max_commands"), NULL, 10);
         *ret_found = !token.expire_ms || berth_now_ms() < token.expire_ms;
     }
     berth_doc_deinit(&doc);

@@ -129,6 +129,25 @@ route_req_new(const struct berth_data_request *request, Berth__Control__V1__Reso
     return req;
 }
 
+/* One more command of a tenant with a limit: s is among the streams already. */
+static enum berth_code check_limit(const struct dp_stream *s, struct berth_error *err)
+{
+    const struct berth_principal *principal = berth_principal_of(berth_stream_call(s->caller));
+    const char *tenant = s->route_req->session->tenant_id;
+    size_t n = 0;
+
+    if (!principal || principal->deployment || !principal->max_commands)
+        return BERTH_OK;
+    for (const struct dp_stream *other = s->dp->streams; other; other = other->next)
+        n += other != s && other->exec_id && other->route_req && !other->finished &&
+             strcmp(other->route_req->session->tenant_id, tenant) == 0;
+    if (n < principal->max_commands)
+        return BERTH_OK;
+    return berth_fail(err, BERTH_REASON_QUOTA_EXCEEDED,
+                      "concurrent_commands: the tenant may have %u, and has %zu",
+                      principal->max_commands, n);
+}
+
 enum berth_code dp_stream_take_first(struct dp_stream *s, struct berth_buf *msg,
                                      struct berth_error *err)
 {
@@ -165,5 +184,5 @@ enum berth_code dp_stream_take_first(struct dp_stream *s, struct berth_buf *msg,
                                  berth_config_bound(berth_stream_call(s->caller)));
     if (!s->route_req)
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
-    return BERTH_OK;
+    return s->exec_id ? check_limit(s, err) : BERTH_OK;
 }

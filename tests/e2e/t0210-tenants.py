@@ -156,6 +156,29 @@ def session__whole_life__told_as_it_is(suite):
     tap.check(again.session.sandbox.sandbox_id != box, "a new one")
 
 
+# A tenant's limit of commands at once holds for calls with its tokens; one that has ended makes room.
+def quotas__commands_at_once__no_more_than_the_limit(suite):
+    quick.tenant_and_config(suite.client("busy"))
+    made = suite.client().tenants.CreateToken(C.CreateTokenRequest(token=C.Token(tenant_id="busy", scopes=[C.SCOPE_USE])))
+    api = suite.client("busy", token=made.secret)
+    api.resolve("one", config="local")
+    suite.client().tenants.UpdateTenant(C.UpdateTenantRequest(
+        tenant=C.Tenant(tenant_id="busy", quotas=C.Quotas(concurrent_commands=2)), update_mask={"paths": ["quotas"]}))
+    running = [api.exec("one", "echo on; sleep 60", exec_id=f"busy-{i}") for i in range(2)]
+    for events in running:
+        events.until_started()
+    over = refusal(api.run, "one", "true")
+    tap.equal((over.code, over.reason), ("RESOURCE_EXHAUSTED", "QUOTA_EXCEEDED"))
+    tap.equal(over.text, "concurrent_commands: the tenant may have 2, and has 2")
+    api.signal("one", "busy-0", 9)
+    running[0].finish()
+    tap.equal(api.run("one", "echo room", text=True).stdout_text, "room\n")
+    tap.equal(suite.client("busy").run("one", "echo ours", text=True).stdout_text, "ours\n", "of the deployment")
+    api.signal("one", "busy-1", 9)
+    running[1].finish()
+    api.delete("one")
+
+
 # Public services refuse to listen beyond loopback; a deployment's other id refuses to start.
 def start__public_address_or_foreign_store__refused(suite):
     import subprocess
