@@ -145,6 +145,17 @@ BERTH_MUST_CHECK enum berth_code binding_acquire(struct binding_view *view,
                                                  struct binding_plan *plan,
                                                  struct berth_error *err);
 
+/* ------------------------------------------------------------ the reaper's evidence */
+
+/* Nobody has used the session after since_ms (0: never true), nor uses it now. */
+bool binding_unused_since(const struct binding_view *view, int64_t since_ms);
+/* ADOPT: nothing usable is bound and nobody deletes it, or a create is not settled. */
+bool binding_may_adopt(const struct binding_view *view);
+/* IDLE: the bound sandbox, which nobody has used since, or whose pause was left half done. */
+bool binding_may_idle(const struct binding_view *view, const struct binding_want *want);
+/* FINISH: the session is being deleted, or is paused and was not used since. */
+bool binding_may_finish(const struct binding_view *view, const struct binding_want *want);
+
 /* -------------------------------------------------------- under the lock: Commit */
 
 enum binding_change_kind {

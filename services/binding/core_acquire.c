@@ -42,18 +42,18 @@ static enum berth_code check_record(const struct binding_view *view,
     switch (view->doc.session.state) {
     case BINDING_STATE_NONE:
         if ((want->kind == BINDING_WANT_ENSURE && !want->must_exist) ||
-            want->kind == BINDING_WANT_REAP)
+            want->kind >= BINDING_WANT_REAP)
             return BERTH_OK;
         return berth_fail(err, BERTH_REASON_SESSION_NOT_FOUND, NULL);
     case BINDING_STATE_DELETED:
-        if (want->kind == BINDING_WANT_REAP ||
+        if (want->kind >= BINDING_WANT_REAP ||
             (want->kind == BINDING_WANT_ENSURE && want->recreate))
             return BERTH_OK;
         if (want->kind == BINDING_WANT_ENSURE)
             return berth_fail(err, BERTH_REASON_SESSION_DELETED, "the session was deleted");
         return berth_fail(err, BERTH_REASON_SESSION_NOT_FOUND, NULL);
     case BINDING_STATE_DELETING:
-        if (want->kind == BINDING_WANT_DELETE || want->kind == BINDING_WANT_REAP)
+        if (want->kind == BINDING_WANT_DELETE || want->kind >= BINDING_WANT_REAP)
             return BERTH_OK;
         return berth_fail(err, BERTH_REASON_SESSION_DELETED, "the session is being deleted");
     default:
@@ -354,7 +354,53 @@ static enum berth_code grant_reap(struct binding_view *view, const struct bindin
     take_lock(view, want, BINDING_DELETE);
     plan->decision = BINDING_DELETE;
     plan->needs_whole = true;
+    /* A settled tombstone has no config any more: that of the sandbox has the account. */
+    if (!view->doc.session.config_id[0]) {
+        snprintf(view->doc.session.config_id, sizeof view->doc.session.config_id, "%s",
+                 view->config_id);
+        binding_doc_touch(&view->doc, BINDING_PART_CONFIG);
+    }
     return condemn(view, want->reap_sandbox_id, want->reap_account, err);
+}
+
+/* What is found by its tags is bound; the lock cannot create. A cordon does not matter: nothing
+ * new is made. While the index recovers this is how it does. */
+static enum berth_code grant_adopt(struct binding_view *view, const struct binding_want *want,
+                                   struct binding_plan *plan, struct berth_error *err)
+{
+    enum berth_code code;
+
+    if (!binding_may_adopt(view)) {
+        plan->decision = BINDING_NONE;
+        return BERTH_OK;
+    }
+    code = refuse_quarantine(view, err);
+    if (!code && (!view->config.exists || strcmp(view->config.state, "deleting") == 0))
+        code =
+            berth_fail(err, BERTH_REASON_CONFIG_NOT_FOUND, "no config '%s'", view->config_id);
+    if (!code && view->doc.session.state == BINDING_STATE_NONE)
+        code = make_record(view, want, plan, err);
+    if (code)
+        return code;
+    take_lock(view, want, BINDING_ADOPT_OR_CREATE);
+    plan->decision = BINDING_ADOPT_OR_CREATE;
+    return BERTH_OK;
+}
+
+/* Nothing is handed out from here on; the holder looks once more whether it is used. */
+static enum berth_code grant_idle(struct binding_view *view, const struct binding_want *want,
+                                  struct binding_plan *plan, struct berth_error *err)
+{
+    if (!binding_may_idle(view, want)) {
+        plan->decision = BINDING_NONE;
+        return BERTH_OK;
+    }
+    plan->needs_whole = true;
+    if (view->doc.bound.power != BINDING_PAUSED)
+        return grant_pause(view, want, plan, err);
+    take_lock(view, want, BINDING_PAUSE);
+    plan->decision = BINDING_PAUSE;
+    return BERTH_OK;
 }
 
 /* ------------------------------------------------------------------------ Acquire */
@@ -416,6 +462,17 @@ static void begin_delete(struct binding_view *view)
     binding_doc_touch(&view->doc, BINDING_PART_SESSION);
 }
 
+static enum berth_code grant_finish(struct binding_view *view, const struct binding_want *want,
+                                    struct binding_plan *plan, struct berth_error *err)
+{
+    if (!binding_may_finish(view, want)) {
+        plan->decision = BINDING_NONE;
+        return BERTH_OK;
+    }
+    begin_delete(view);
+    return grant_delete(view, want, plan, err);
+}
+
 static enum berth_code grant(struct binding_view *view, const struct binding_want *want,
                              struct binding_plan *plan, struct berth_error *err)
 {
@@ -428,6 +485,12 @@ static enum berth_code grant(struct binding_view *view, const struct binding_wan
         return grant_delete(view, want, plan, err);
     case BINDING_WANT_REAP:
         return grant_reap(view, want, plan, err);
+    case BINDING_WANT_ADOPT:
+        return grant_adopt(view, want, plan, err);
+    case BINDING_WANT_IDLE:
+        return grant_idle(view, want, plan, err);
+    case BINDING_WANT_FINISH:
+        return grant_finish(view, want, plan, err);
     default:
         return grant_use(view, want, plan, err);
     }

@@ -217,12 +217,18 @@ static enum berth_code check_account(const struct binding_view *view, const char
     return BERTH_OK;
 }
 
+/* The lock is the reaper's, for taking a sandbox away. */
+static bool is_reaping(const struct binding_doc *doc)
+{
+    return doc->lock.want == BINDING_WANT_REAP || doc->lock.want == BINDING_WANT_IDLE;
+}
+
 /* Why a bound sandbox that is proven gone is a loss; NONE: it was to go with its session. */
 static enum binding_loss_cause loss_cause(const struct binding_doc *doc, const char *id)
 {
     if (doc->session.state != BINDING_STATE_ACTIVE)
         return BINDING_LOSS_NONE;
-    if (doc->lock.want == BINDING_WANT_REAP)
+    if (is_reaping(doc) && binding_condemned(doc, id))
         return BINDING_LOSS_REAPED;
     /* Only what was condemned went on purpose: a rebuild, too, may find it gone. */
     if (doc->lock.op == BINDING_REBUILD && binding_condemned(doc, id))
@@ -247,7 +253,7 @@ static enum berth_code gone(struct binding_view *view, const struct binding_chan
             code = check_account(view, doc->intents[i].account, err);
     if (code)
         return code;
-    if (doc->lock.op == BINDING_DELETE && doc->lock.want == BINDING_WANT_REAP)
+    if (is_reaping(doc) && binding_condemned(doc, id))
         event = "REAPED";
     else if (cause == BINDING_LOSS_GONE)
         event = "LOST";
@@ -294,6 +300,12 @@ static enum berth_code patch(struct binding_view *view, const struct binding_cha
     if (bound->power != BINDING_PAUSING)
         drop_naming(doc, BINDING_INTENT_PAUSE, bound->sandbox_id);
 
+    /* Being resumed, or paused on somebody's word, is use; a pause for want of it is none. */
+    if ((bound->power == BINDING_RUNNING && before == BINDING_PAUSED) ||
+        (bound->power == BINDING_PAUSED && doc->lock.want == BINDING_WANT_PAUSE)) {
+        doc->active_ms = view->now_ms;
+        binding_doc_touch(doc, BINDING_PART_TURNS);
+    }
     /* A resolve that had to look first uses the sandbox from here on; a pause does not. */
     if (bound->power == BINDING_RUNNING && doc->lock.want == BINDING_WANT_ENSURE)
         code = spend_tokens(view, change->turn_token, err);
@@ -317,6 +329,10 @@ static enum berth_code check_condemn(const struct binding_view *view, const char
     if (binding_condemned(doc, id) || doc->session.state != BINDING_STATE_ACTIVE)
         return BERTH_OK;
     if (doc->bound.set && strcmp(doc->bound.sandbox_id, id) == 0) {
+        if (doc->lock.want == BINDING_WANT_IDLE)
+            return binding_protected(view) || binding_turn_running(view)
+                       ? conflict(err, "the sandbox is in use")
+                       : BERTH_OK;
         if (doc->lock.op != BINDING_REBUILD)
             return conflict(err, "the sandbox is bound and not to be rebuilt");
         if (!binding_stale(view))

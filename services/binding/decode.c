@@ -163,13 +163,13 @@ enum berth_code binding_decode_lease(const char *field, const Google__Protobuf__
 static enum berth_code decode_reap(const Berth__Binding__V1__AcquireRequest *req,
                                    struct binding_acquire_request *ret, struct berth_error *err)
 {
-    bool reap = ret->want.kind == BINDING_WANT_REAP;
+    bool reap = ret->want.kind == BINDING_WANT_REAP || ret->want.kind == BINDING_WANT_IDLE;
     enum berth_code code;
 
     code = binding_check_sandbox_id("reap_sandbox_id", req->reap_sandbox_id, !reap, err);
     if (!code)
         code = decode_account("reap_account", req->reap_account, ret->reap_account, err);
-    if (!code && reap && req->reap_account.len == 0)
+    if (!code && (reap || req->reap_sandbox_id[0]) && req->reap_account.len == 0)
         code = berth_fail_field(err, "reap_account", "must be given");
     if (!code)
         code = decode_time("unless_active_after", req->unless_active_after,
@@ -186,7 +186,7 @@ enum berth_code binding_decode_acquire(const Berth__Binding__V1__AcquireRequest 
     *ret = (struct binding_acquire_request){.want.kind = (enum binding_want_kind)req->want};
     code = binding_decode_ref(req->session, &ret->ref, err);
     if (!code)
-        code = berth_check_enum("want", (int)req->want, BERTH__BINDING__V1__WANT__WANT_REAP,
+        code = berth_check_enum("want", (int)req->want, BERTH__BINDING__V1__WANT__WANT_FINISH,
                                 false, err);
     if (!code)
         code = berth_check_text("owner", req->owner, 1, 128, err);

@@ -61,6 +61,9 @@ enum binding_want_kind {
     BINDING_WANT_RESUME = 4,
     BINDING_WANT_DELETE = 5,
     BINDING_WANT_REAP = 6,
+    BINDING_WANT_ADOPT = 7,
+    BINDING_WANT_IDLE = 8,
+    BINDING_WANT_FINISH = 9,
 };
 
 /* What ended a lock; kept with it, so that a lost answer can be asked for again. */

@@ -22,6 +22,7 @@ static const char *const loss_words[] = {"", "memory", "rebuilt", "reaped", "gon
 static const char *const op_words[] = {"",       "use",   "none",   "verify", "rebuild",
                                        "create", "pause", "delete", NULL};
 static const char *const want_words[] = {"",       "ensure", "existing", "pause",
-                                         "resume", "delete", "reap",     NULL};
+                                         "resume", "delete", "reap",     "adopt",
+                                         "idle",   "finish", NULL};
 static const char *const done_words[] = {"no",     "abort",   "bind",   "gone", "patch",
                                          "intend", "settled", "delete", NULL};

@@ -334,8 +334,10 @@ Berth__Binding__V1__BoundSession *binding_encode_row(const struct binding_ref *r
     berth__binding__v1__bound_session__init(row);
     row->stale = binding_stale(view);
     row->turn_running = binding_turn_running(view);
+    row->protected_ = binding_protected(view);
     row->session = binding_encode_record(ref, &view->doc);
     ok = row->session != NULL;
+    set_time(&row->active_time, view->doc.active_ms, &ok);
     if (view->doc.bound.set) {
         row->binding = binding_encode_bound(&view->doc.bound, false);
         ok = ok && row->binding;
