@@ -40,6 +40,7 @@ static const struct berth_rule rules[] = {
     {CONTROL "InternalService/LossTold", ADMIN, PEER},
     {CONTROL "InternalService/RenewUse", ADMIN, PEER},
     {CONTROL "InternalService/ResolveRoute", ADMIN, PEER},
+    {CONTROL "InternalService/SettleSession", ADMIN, PEER},
     {CONTROL "InternalService/WatchChanges", ADMIN, PEER},
     {CONTROL "SessionService/BeginTurn", USE, CHECKED},
     {CONTROL "SessionService/DeleteSession", USE, CHECKED | EVEN},

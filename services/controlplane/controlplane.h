@@ -84,3 +84,4 @@ CP_METHODS(turn);
 CP_METHODS(template);
 CP_METHODS(internal);
 CP_METHODS(changes);
+CP_METHODS(settle);

@@ -103,7 +103,7 @@ static void read_grant(struct cp_holder *h)
         .auto_resume = true,
     };
     read_attempt(plan->attempt, &grant->lock->token);
-    if (!cp_policy_resolve(h->config->settings, grant->session->spec,
+    if (!cp_policy_resolve(h->config->settings, grant->session ? grant->session->spec : NULL,
                            h->config->info->capabilities, &policy, NULL)) {
         plan->auto_resume =
             policy.timeouts->auto_resume != BERTH__COMMON__V1__SWITCH__SWITCH_CLOSED;
@@ -167,6 +167,15 @@ static enum berth_code run_step(struct cp_holder *h, const struct plan_step *ste
         *ret_done = true;
         h->outcome = CP_DELETED;
         return cp_step_tombstone(h, err);
+    case PLAN_STEP_STILL:
+        return cp_step_still(h, err);
+    case PLAN_STEP_REST:
+        *ret_done = true;
+        return cp_step_rest(h, err);
+    case PLAN_STEP_REAPED:
+        h->outcome = CP_REAPED;
+        *ret_done = true;
+        return BERTH_OK;
     }
     return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "unknown step");
 }

@@ -16,6 +16,7 @@ enum cp_outcome {
     CP_PAUSED,
     CP_DELETED,
     CP_NOTHING_BOUND,
+    CP_REAPED,
 };
 
 struct cp_holder {
@@ -28,6 +29,7 @@ struct cp_holder {
     const char *turn_token;        /* "" : none */
     const char *failed_sandbox_id; /* "" : none */
     enum plan_want want;
+    int64_t unless_active_after_ms; /* idle: not if it was used later than that */
 
     /* Results. */
     enum cp_outcome outcome;            /* of this run; what was lost before is not in it */

@@ -118,8 +118,18 @@ enum berth_code cp_step_condemn(struct cp_holder *h, const char *sandbox_id,
                                 struct berth_error *err)
 {
     struct plan_intent intent = new_intent(h, PLAN_INTENT_DELETE, sandbox_id);
+    struct berth_error why = {0};
+    enum berth_code code =
+        commit_intent(h, &intent, BERTH__BINDING__V1__INTENT_KIND__INTENT_KIND_DELETE, &why);
 
-    return commit_intent(h, &intent, BERTH__BINDING__V1__INTENT_KIND__INTENT_KIND_DELETE, err);
+    /* A stream has told of itself while the sandbox was being stilled. */
+    if (why.reason == BERTH_REASON_CONFLICT && h->want == PLAN_IDLE_KILL) {
+        h->plan.used = true;
+        return BERTH_OK;
+    }
+    if (code && err)
+        *err = why;
+    return code;
 }
 
 enum berth_code cp_step_settle(struct cp_holder *h, const uint8_t *attempt,
@@ -264,6 +274,9 @@ enum berth_code cp_step_get(struct cp_holder *h, struct berth_error *err)
         return code;
     }
     h->plan.seen = code ? PLAN_SEEN_GONE : seen_of(resp->sandbox);
+    if (!code && resp->sandbox &&
+        berth_timestamp_ms(resp->sandbox->last_active_time, 0) > h->unless_active_after_ms)
+        h->plan.used = true;
     berth_message_free(resp);
     return BERTH_OK;
 }
@@ -558,11 +571,9 @@ enum berth_code cp_step_create(struct cp_holder *h, bool *ret_done, struct berth
 
 /* ------------------------------------------------------------- pause and keep */
 
-enum berth_code cp_step_pause(struct cp_holder *h, bool *ret_done, struct berth_error *err)
+static enum berth_code pause_sandbox(struct cp_holder *h, struct berth_error *err)
 {
     PauseSandboxRequest req = BERTH__BACKEND__V1__PAUSE_SANDBOX_REQUEST__INIT;
-    CommitRequest done = BERTH__BINDING__V1__COMMIT_REQUEST__INIT;
-    Binding change = BERTH__BINDING__V1__BINDING__INIT;
     Google__Protobuf__Timestamp not_after;
     struct berth_error why;
     int64_t left_ms;
@@ -583,20 +594,49 @@ enum berth_code cp_step_pause(struct cp_holder *h, bool *ret_done, struct berth_
         h->plan.seen = PLAN_SEEN_GONE;
         return BERTH_OK;
     }
-    if (code) {
-        if (err)
-            *err = why;
-        return code;
-    }
-    *ret_done = true;
+    if (code && err)
+        *err = why;
+    return code;
+}
+
+enum berth_code cp_step_rest(struct cp_holder *h, struct berth_error *err)
+{
+    CommitRequest done = BERTH__BINDING__V1__COMMIT_REQUEST__INIT;
+    Binding change = BERTH__BINDING__V1__BINDING__INIT;
+
     h->outcome = CP_PAUSED;
     change.sandbox_id = h->plan.sandbox_id;
-    change.fence = req.fence;
+    change.fence = cp_lock_grant(h->lock)->fence;
     change.account = h->config->target->fingerprint;
     change.power = BERTH__BINDING__V1__POWER__POWER_PAUSED;
     done.change_case = BERTH__BINDING__V1__COMMIT_REQUEST__CHANGE_PATCH;
     done.patch = &change;
     return commit(h, &done, false, &h->bound, err);
+}
+
+enum berth_code cp_step_pause(struct cp_holder *h, bool *ret_done, struct berth_error *err)
+{
+    enum berth_code code = pause_sandbox(h, err);
+
+    if (code || h->plan.seen == PLAN_SEEN_GONE)
+        return code;
+    *ret_done = true;
+    return cp_step_rest(h, err);
+}
+
+/* Binding hands it out no more. A call that was let in just before has started by the time of
+ * the pause, and shows in its last use; or finds it paused, and resolves again. */
+enum berth_code cp_step_still(struct cp_holder *h, struct berth_error *err)
+{
+    const Berth__Common__V1__PauseCapability *pause = h->config->info->capabilities->pause;
+    enum berth_code code = BERTH_OK;
+
+    if (!h->plan.paused && pause && pause->supported)
+        code = pause_sandbox(h, err);
+    if (!code && h->plan.seen != PLAN_SEEN_GONE)
+        code = cp_step_get(h, err);
+    h->plan.stilled = !code;
+    return code;
 }
 
 /* A stale sandbox whose workspace nobody can carry over stays in use; the turn's token names

@@ -21,6 +21,8 @@ CP_STEP cp_step_intend(struct cp_holder *h, enum plan_intent_kind kind, const ch
 CP_STEP cp_step_create(struct cp_holder *h, bool *ret_done, struct berth_error *err);
 CP_STEP cp_step_pause(struct cp_holder *h, bool *ret_done, struct berth_error *err);
 CP_STEP cp_step_tombstone(struct cp_holder *h, struct berth_error *err);
+CP_STEP cp_step_still(struct cp_holder *h, struct berth_error *err);
+CP_STEP cp_step_rest(struct cp_holder *h, struct berth_error *err);
 
 /* holder_list.c: the sandboxes of the session by their tags, all pages.
  * Errors: BACKEND_UNAVAILABLE where the list is not whole. */

@@ -18,6 +18,7 @@ const struct berth_method *cp_methods(size_t *ret_n)
         {cp_template_methods, cp_n_template_methods},
         {cp_internal_methods, cp_n_internal_methods},
         {cp_changes_methods, cp_n_changes_methods},
+        {cp_settle_methods, cp_n_settle_methods},
     };
     static struct berth_method all[64];
     size_t n = 0;

@@ -156,6 +156,75 @@ static struct plan_step next_create(const struct plan_state *s)
     return step(find_create(s, true) ? PLAN_STEP_CREATE : PLAN_STEP_INTEND_CREATE);
 }
 
+/* The reaper's resolve: as next_create(), but nothing is created. */
+static struct plan_step next_adopt(const struct plan_state *s)
+{
+    const struct plan_intent *inherited = find_create(s, false);
+
+    if (!s->listed)
+        return step(PLAN_STEP_LIST);
+    if (s->n_candidates > 0)
+        return step_on(PLAN_STEP_ADOPT, choose(s)->sandbox_id);
+    if (inherited)
+        return settle(s, inherited);
+    return s->more_creates ? fail(BERTH_REASON_CREATE_UNSETTLED)
+                           : step(PLAN_STEP_NOTHING_BOUND);
+}
+
+static bool has_landed(const struct plan_state *s, const struct plan_intent *create)
+{
+    for (size_t i = 0; i < s->n_candidates; i++)
+        if (memcmp(s->candidates[i].attempt, create->attempt, PLAN_ATTEMPT_SIZE) == 0)
+            return true;
+    return false;
+}
+
+/* Something is bound, and creates from before are not settled. One that has landed beside it is
+ * a duplicate, which goes its own way. */
+static struct plan_step next_settle(const struct plan_state *s)
+{
+    const struct plan_intent *create = find_create(s, false);
+    struct plan_step out;
+
+    if (!create)
+        return step(PLAN_STEP_NOTHING_BOUND);
+    if (!s->listed)
+        return step(PLAN_STEP_LIST);
+    if (!has_landed(s, create))
+        return settle(s, create);
+    out = step(PLAN_STEP_SETTLE);
+    memcpy(out.attempt, create->attempt, PLAN_ATTEMPT_SIZE);
+    return out;
+}
+
+/* Paused first, then looked at: who got through before the pause is seen, and goes on. */
+static struct plan_step next_idle(const struct plan_state *s)
+{
+    if (!s->same_account)
+        return fail(BERTH_REASON_ACCOUNT_CHANGED);
+    if (s->seen == PLAN_SEEN_GONE)
+        return step_on(PLAN_STEP_GONE, s->sandbox_id);
+    if (s->used)
+        return step_on(PLAN_STEP_CONNECT, s->sandbox_id);
+    if (!s->stilled)
+        return step_on(PLAN_STEP_STILL, s->sandbox_id);
+    return step_on(s->want == PLAN_IDLE_KILL ? PLAN_STEP_CONDEMN : PLAN_STEP_REST,
+                   s->sandbox_id);
+}
+
+static struct plan_step next_reaping(const struct plan_state *s)
+{
+    switch (s->want) {
+    case PLAN_ADOPT:
+        return s->bound ? next_settle(s) : next_adopt(s);
+    case PLAN_IDLE_PAUSE:
+    case PLAN_IDLE_KILL:
+        return s->bound ? next_idle(s) : step(PLAN_STEP_REAPED);
+    default:
+        return step(PLAN_STEP_REAPED);
+    }
+}
+
 struct plan_step plan_next(const struct plan_state *s)
 {
     const struct plan_intent *condemned = find_intent(s, PLAN_INTENT_DELETE, NULL);
@@ -165,6 +234,8 @@ struct plan_step plan_next(const struct plan_state *s)
                                        : fail(BERTH_REASON_ACCOUNT_CHANGED);
     if (s->more_deletes)
         return fail(BERTH_REASON_CREATE_UNSETTLED);
+    if (s->want >= PLAN_ADOPT)
+        return next_reaping(s);
     if (s->bound)
         return next_bound(s);
     if (s->want == PLAN_DELETE)
@@ -222,6 +293,8 @@ const char *plan_step_name(enum plan_step_kind kind)
         [PLAN_STEP_ADOPT] = "adopt",   [PLAN_STEP_INTEND_CREATE] = "intend-create",
         [PLAN_STEP_CREATE] = "create", [PLAN_STEP_INTEND_PAUSE] = "intend-pause",
         [PLAN_STEP_PAUSE] = "pause",   [PLAN_STEP_TOMBSTONE] = "tombstone",
+        [PLAN_STEP_STILL] = "still",   [PLAN_STEP_REST] = "rest",
+        [PLAN_STEP_REAPED] = "reaped",
     };
 
     return names[kind];

@@ -19,7 +19,18 @@ enum {
     PLAN_CANDIDATES_MAX = 64,
 };
 
-enum plan_want { PLAN_ENSURE, PLAN_EXISTING, PLAN_PAUSE, PLAN_RESUME, PLAN_DELETE };
+enum plan_want {
+    PLAN_ENSURE,
+    PLAN_EXISTING,
+    PLAN_PAUSE,
+    PLAN_RESUME,
+    PLAN_DELETE,
+    /* The reaper's. */
+    PLAN_ADOPT, /* settle, adopt; never create */
+    PLAN_REAP,  /* delete what is condemned */
+    PLAN_IDLE_PAUSE,
+    PLAN_IDLE_KILL,
+};
 
 /* What binding decided; the rest of its decisions come without a lock. */
 enum plan_decision {
@@ -79,6 +90,8 @@ struct plan_state {
     bool paused;  /* binding's word */
     bool running; /* binding's word, and nobody has seen it fail */
     enum plan_seen seen;
+    bool stilled; /* idle: no call reaches it any more, and nobody has used it of late */
+    bool used;    /* idle: somebody has */
 
     struct plan_intent intents[PLAN_INTENTS_MAX];
     size_t n_intents;
@@ -109,6 +122,9 @@ enum plan_step_kind {
     PLAN_STEP_INTEND_PAUSE,  /* write the pause intent and `pausing` */
     PLAN_STEP_PAUSE,         /* pause, commit `paused`, release */
     PLAN_STEP_TOMBSTONE,     /* commit the session as deleted, release */
+    PLAN_STEP_STILL,         /* idle: pause the bound one if it can be, look when it was used */
+    PLAN_STEP_REST,          /* idle: commit it as paused, release */
+    PLAN_STEP_REAPED,        /* release; what was to go is gone */
 };
 
 struct plan_step {

@@ -13,6 +13,7 @@
 typedef Berth__Binding__V1__AcquireRequest AcquireRequest;
 typedef Berth__Binding__V1__AcquireResponse AcquireResponse;
 typedef Berth__Binding__V1__GetBindingResponse GetBindingResponse;
+typedef Berth__Common__V1__SessionSpec SessionSpec;
 
 enum {
     ROUNDS_MAX = 8, /* of Acquire, when the lock was lost or a sandbox was seen to fail */
@@ -36,6 +37,7 @@ struct resolve {
     AcquireResponse *grant;
     struct cp_config *config;
     struct cp_lock *lock;
+    SessionSpec reaped; /* of a record that the reaper makes */
 };
 
 static void acquire(struct resolve *r);
@@ -192,6 +194,10 @@ static void fill_acquire(const struct resolve *r, AcquireRequest *req)
         [PLAN_PAUSE] = BERTH__BINDING__V1__WANT__WANT_PAUSE,
         [PLAN_RESUME] = BERTH__BINDING__V1__WANT__WANT_RESUME,
         [PLAN_DELETE] = BERTH__BINDING__V1__WANT__WANT_DELETE,
+        [PLAN_ADOPT] = BERTH__BINDING__V1__WANT__WANT_ADOPT,
+        [PLAN_REAP] = BERTH__BINDING__V1__WANT__WANT_REAP,
+        [PLAN_IDLE_PAUSE] = BERTH__BINDING__V1__WANT__WANT_IDLE,
+        [PLAN_IDLE_KILL] = BERTH__BINDING__V1__WANT__WANT_IDLE,
     };
 
     req->session = (Berth__Common__V1__SessionRef *)r->request.session;
@@ -205,6 +211,14 @@ static void fill_acquire(const struct resolve *r, AcquireRequest *req)
     req->must_be_new = r->request.must_be_new && r->rounds <= 1;
     req->must_exist = r->request.must_exist;
     req->recreate = r->request.recreate;
+    if (!r->request.config_id)
+        return;
+    if (r->request.want == PLAN_DELETE)
+        req->want = BERTH__BINDING__V1__WANT__WANT_FINISH;
+    req->spec_if_new = (SessionSpec *)&r->reaped;
+    req->reap_sandbox_id = (char *)r->request.reap_sandbox_id;
+    req->reap_account = r->request.reap_account;
+    req->unless_active_after = (Google__Protobuf__Timestamp *)r->request.unless_active_after;
 }
 
 /* The lock may have been granted to nobody: ask again by the same attempt, and give it back. */
@@ -320,6 +334,8 @@ static void run_holder(void *arg)
         .turn_token = r->request.turn_token,
         .failed_sandbox_id = r->failed_sandbox_id,
         .want = r->request.want,
+        .unless_active_after_ms = berth_timestamp_ms(
+            r->request.unless_active_after, r->request.config_id ? berth_now_ms() : INT64_MAX),
     };
     struct berth_error err = {0};
     enum berth_code code = cp_holder_run(&holder, &err);
@@ -370,17 +386,32 @@ static enum berth_code submit(struct resolve *r, berth_pool_fn fn, struct berth_
     return cp_bulkhead_submit(r->cp->bulkhead, endpoint, fn, r, err);
 }
 
+/* The config whose backend is asked: the session's own, or where the reaper saw the sandbox. */
+static enum berth_code find_config(struct resolve *r, struct berth_error *err)
+{
+    const Berth__Binding__V1__SessionRecord *session = r->grant->session;
+    const char *config_id = r->request.config_id;
+    enum berth_code code = BERTH_OK;
+
+    if (!config_id) {
+        if (!session || !session->ref || !session->spec)
+            return berth_fail(err, BERTH_REASON_INTERNAL_BUG,
+                              "binding answers without a record");
+        config_id = session->spec->config_id;
+        code = check_pin(r, err);
+    } else if (r->request.want != PLAN_REAP && session && session->spec) {
+        config_id = session->spec->config_id;
+    }
+    return code ? code
+                : cp_cache_config(r->cp->cache, r->request.session->tenant_id, config_id,
+                                  &r->config, err);
+}
+
 static enum berth_code go_on(struct resolve *r, struct berth_error *err)
 {
     AcquireResponse *grant = r->grant;
-    enum berth_code code;
+    enum berth_code code = find_config(r, err);
 
-    if (!grant->session || !grant->session->ref || !grant->session->spec)
-        return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "binding answers without a record");
-    code = check_pin(r, err);
-    if (!code)
-        code = cp_cache_config(r->cp->cache, r->request.session->tenant_id,
-                               grant->session->spec->config_id, &r->config, err);
     if (!code && r->config) /* one of the time before the veto */
         code = cp_config_check_veto(r->config->settings, r->cp->no_private_targets, err);
     if (code)
@@ -409,7 +440,7 @@ static void on_acquired(void *arg, enum berth_code code, ProtobufCMessage *resp,
     struct resolve *r = arg;
     struct berth_error err = {0};
 
-    if (code && r->request.want == PLAN_DELETE &&
+    if (code && r->request.want == PLAN_DELETE && !r->request.config_id &&
         failure->reason == BERTH_REASON_SESSION_NOT_FOUND) {
         ask_for_tombstone(r);
         return;
@@ -436,6 +467,8 @@ static void acquire(struct resolve *r)
                                          .parent = r->call};
     AcquireRequest req = BERTH__BINDING__V1__ACQUIRE_REQUEST__INIT;
 
+    if (r->request.max_wait_ms && options.timeout_ms > r->request.max_wait_ms)
+        options.timeout_ms = r->request.max_wait_ms;
     r->rounds++;
     berth_random(r->attempt, sizeof r->attempt);
     fill_acquire(r, &req);
@@ -459,6 +492,9 @@ enum berth_code cp_resolve(struct cp *cp, struct berth_call *call,
     r->call = berth_call_ref(call);
     r->request = *request;
     r->deadline_tick = berth_tick_ms() + left_ms;
+    berth__common__v1__session_spec__init(&r->reaped);
+    if (request->config_id)
+        r->reaped.config_id = (char *)request->config_id;
     berth_actor(call, r->actor);
     snprintf(r->traceparent, sizeof r->traceparent, "%s", berth_call_traceparent(call));
     snprintf(r->failed_sandbox_id, sizeof r->failed_sandbox_id, "%s",

@@ -22,6 +22,12 @@ struct cp_resolve_request {
     const char *failed_sandbox_id;              /* "": none */
     const Berth__Common__V1__SessionSpec *spec; /* of a new session; or NULL */
     bool must_be_new, must_exist, recreate;
+    /* The reaper's wants: the config the sandbox was seen in, and the evidence. */
+    const char *config_id; /* NULL: not the reaper's */
+    const char *reap_sandbox_id;
+    ProtobufCBinaryData reap_account;
+    const Google__Protobuf__Timestamp *unless_active_after;
+    int64_t max_wait_ms; /* for the lock; 0: as long as the caller waits */
     bool tells; /* the answer has a place for what was lost, and its caller is a client */
     cp_answer_fn answer;
 };

@@ -54,6 +54,7 @@ struct world {
     struct plan_candidate boxes[4];
     size_t n_boxes;
     enum plan_seen seen;
+    bool used; /* while it was being stilled */
 };
 
 static void apply(struct plan_state *s, const struct plan_step *step, struct world *world)
@@ -88,6 +89,11 @@ static void apply(struct plan_state *s, const struct plan_step *step, struct wor
     case PLAN_STEP_INTEND_CREATE:
         intend(s, PLAN_INTENT_CREATE, mine, "");
         break;
+    case PLAN_STEP_STILL:
+        s->stilled = true;
+        s->used = world->used;
+        s->seen = world->seen;
+        break;
     case PLAN_STEP_INTEND_PAUSE:
         intend(s, PLAN_INTENT_PAUSE, mine, step->sandbox_id);
         break;
@@ -100,7 +106,8 @@ static bool ends(enum plan_step_kind kind)
 {
     return kind == PLAN_STEP_FAIL || kind == PLAN_STEP_NOTHING_BOUND ||
            kind == PLAN_STEP_KEEP || kind == PLAN_STEP_CONNECT || kind == PLAN_STEP_ADOPT ||
-           kind == PLAN_STEP_CREATE || kind == PLAN_STEP_PAUSE || kind == PLAN_STEP_TOMBSTONE;
+           kind == PLAN_STEP_CREATE || kind == PLAN_STEP_PAUSE || kind == PLAN_STEP_TOMBSTONE ||
+           kind == PLAN_STEP_REST || kind == PLAN_STEP_REAPED;
 }
 
 /* "condemn S1, delete S1, intend-create, create" */
@@ -420,6 +427,59 @@ START_TEST(existing__nothing_bound__said)
 }
 END_TEST
 
+/* ------------------------------------------------------------------ the reaper's */
+
+/* What is there, and what the reaper's lock does about it. It never creates, and deletes only
+ * what an intent condemns or what it has stilled itself. */
+static const struct {
+    const char *what;
+    enum plan_want want;
+    const char *trace;
+} reaper_rows[] = {
+    {"nothing", PLAN_ADOPT, "list, nothing-bound"},
+    {"box", PLAN_ADOPT, "list, adopt S1"},
+    {"create box", PLAN_ADOPT, "list, adopt S1"},
+    {"create", PLAN_ADOPT, "list, settle, nothing-bound"},
+    {"create, not keyed", PLAN_ADOPT, "list, fail CREATE_UNSETTLED"},
+    {"delete", PLAN_ADOPT, "delete S9, list, nothing-bound"},
+    {"bound", PLAN_ADOPT, "nothing-bound"},
+    {"bound create", PLAN_ADOPT, "list, settle, nothing-bound"},
+    {"bound create box, not keyed", PLAN_ADOPT, "list, settle, nothing-bound"},
+    {"bound create, not keyed", PLAN_ADOPT, "list, fail CREATE_UNSETTLED"},
+    {"bound delete", PLAN_REAP, "delete S9, reaped"},
+    {"delete", PLAN_REAP, "delete S9, reaped"},
+    {"bound", PLAN_IDLE_PAUSE, "still S0, rest S0"},
+    {"bound used", PLAN_IDLE_PAUSE, "still S0, connect S0"},
+    {"bound gone", PLAN_IDLE_PAUSE, "still S0, gone S0, reaped"},
+    {"bound", PLAN_IDLE_KILL, "still S0, condemn S0, delete S0, reaped"},
+    {"bound used", PLAN_IDLE_KILL, "still S0, connect S0"},
+    {"nothing", PLAN_IDLE_KILL, "reaped"},
+};
+
+START_TEST(reaper__each_want__its_steps)
+{
+    const char *what = reaper_rows[_i].what;
+    struct plan_state s = start(reaper_rows[_i].want, PLAN_DO_CREATE);
+    struct world world = {.seen = strstr(what, "gone") ? PLAN_SEEN_GONE : PLAN_SEEN_RUNNING,
+                          .used = strstr(what, "used") != NULL};
+
+    s.keyed = !strstr(what, "not keyed");
+    if (strncmp(what, "bound", 5) == 0)
+        bind_box(&s, "S0");
+    if (strstr(what, "create"))
+        intend(&s, PLAN_INTENT_CREATE, theirs, "");
+    if (strstr(what, "delete"))
+        intend(&s, PLAN_INTENT_DELETE, theirs, "S9");
+    if (strstr(what, "box")) {
+        world.boxes[0] = (struct plan_candidate){.sandbox_id = "S1", .create_ms = 5};
+        memcpy(world.boxes[0].attempt, theirs, PLAN_ATTEMPT_SIZE);
+        world.n_boxes = 1;
+    }
+    ck_assert_msg(strcmp(trace(s, world), reaper_rows[_i].trace) == 0, "%s: %s", what,
+                  trace(s, world));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("controlplane/plan");
@@ -445,6 +505,7 @@ int main(void)
     tcase_add_test(all, pause__intent_first__then_paused);
     tcase_add_test(all, delete__every_crash_point__ends_in_a_tombstone);
     tcase_add_test(all, existing__nothing_bound__said);
+    tcase_add_loop_test(all, reaper__each_want__its_steps, 0, (int)BERTH_COUNT(reaper_rows));
     suite_add_tcase(suite, all);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
