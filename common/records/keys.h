@@ -31,3 +31,4 @@ const char *berth_key_request(char *buf, const char *tenant, const char *digest)
 #define BERTH_KEY_DEPLOYMENT "berth:deployment" /* the deployment id */
 #define BERTH_KEY_EPOCH "berth:epoch"           /* present: the index is whole */
 #define BERTH_KEY_CHANGES "berth:changes"       /* STREAM: records that changed; a hint */
+#define BERTH_KEY_REAPER "berth:reaper"         /* HASH, a lease: which reaper leads */

@@ -31,16 +31,18 @@ import provision
 from stubs import pb
 
 DEPLOYMENT = "quickstart"
-PORTS = {"controlplane": 7400, "dataplane": 7401, "skills": 7402, "binding": 7403, "adapter-local": 7410}
+PORTS = {"controlplane": 7400, "dataplane": 7401, "skills": 7402, "binding": 7403, "reaper": 7404,
+         "adapter-local": 7410}
 START_TIMEOUT, STOP_TIMEOUT = 30, 20
 # Loopback ports that are public, in the order of starting.
-ORDER = ["binding", "adapter-local", "controlplane", "dataplane", "skills"]
+ORDER = ["binding", "adapter-local", "controlplane", "dataplane", "skills", "reaper"]
 SERVICES = {
     "binding": ["berth.binding.v1.BindingService"],
     "adapter-local": ["berth.backend.v1.BackendService"],
     "controlplane": ["berth.control.v1.SessionService"],
     "dataplane": ["berth.data.v1.ProcessService", "berth.data.v1.FileService"],
     "skills": ["berth.skills.v1.SnapshotService"],
+    "reaper": ["berth.reaper.v1.ReaperService"],
 }
 
 
@@ -104,6 +106,11 @@ class Suite:
         try:
             with open(self.path("suite.json")) as file:
                 self.facts = json.load(file)
+            ports = self.facts["ports"]
+            for name in PORTS:  # one that came with a later version
+                if name not in ports:
+                    usual = ports["controlplane"] == PORTS["controlplane"]
+                    ports[name], ports[name + "-metrics"] = (PORTS[name], PORTS[name] + 100) if usual else free_ports(2)
         except OSError:
             self.facts = {"deployment": deployment, "ports": ports or choose_ports(),
                           "control_planes": control_planes, "options": {}}
@@ -135,7 +142,7 @@ class Suite:
     def target(self, name):
         """What a client dials: loopback for public services, the socket for the others."""
         port = self.facts["ports"].get(name)
-        if name in ("binding", "adapter-local"):
+        if name in ("binding", "adapter-local", "reaper"):
             return "unix:" + self.path("run", name + ".sock")
         return f"127.0.0.1:{port}"
 
@@ -205,7 +212,7 @@ class Suite:
         if kind in ("controlplane", "dataplane", "skills"):
             values["listen"] = f"127.0.0.1:{ports[name]}"
         values["metrics_listen"] = f"127.0.0.1:{ports.get(name + '-metrics', ports[name] + 100)}"
-        if kind in ("controlplane", "binding", "skills"):
+        if kind in ("controlplane", "binding", "skills", "reaper"):
             values["redis"] = redis
         if kind in ("controlplane", "skills", "adapter-local"):
             values["key_file"] = key

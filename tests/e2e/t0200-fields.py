@@ -79,7 +79,11 @@ INTERNAL = [
         ("ResolveRoute", C.ResolveRouteRequest(session=REF)),
         ("RenewUse", C.RenewUseRequest(session=REF, use_token="u", sandbox_id="x", end=True)),
         ("IntrospectToken", C.IntrospectTokenRequest(token_id="0" * 12)),
-        ("ListTargets", C.ListTargetsRequest(tenant_id="no-such-tenant"))]),
+        ("ListTargets", C.ListTargetsRequest(tenant_id="no-such-tenant")),
+        ("SettleSession", C.SettleSessionRequest(session=REF, action=C.SETTLE_ACTION_FINISH_DELETE, config_id="local"))]),
+    ("reaper", "berth.reaper.v1.ReaperService", [
+        ("RunSweep", pb.reaper.RunSweepRequest(tenant_id="no-such-tenant")),
+        ("GetSweep", pb.reaper.GetSweepRequest())]),
     ("binding", "berth.binding.v1.BindingService", [
         ("Acquire", N.AcquireRequest(session=REF, want=N.WANT_EXISTING, owner="test", attempt=b"0" * 16)),
         ("Commit", N.CommitRequest(session=REF, lock=LOCK, gone_sandbox_id="x")),

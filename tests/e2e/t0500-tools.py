@@ -19,6 +19,7 @@ WANTED = {
     "dataplane": ["berth.data.v1.FileService", "berth.data.v1.ProcessService"],
     "skills": ["berth.skills.v1.SnapshotService"],
     "binding": ["berth.binding.v1.BindingService"],
+    "reaper": ["berth.reaper.v1.ReaperService"],
     "adapter-local": ["berth.backend.v1.BackendService", "berth.backend.v1.SnapshotService", "berth.backend.v1.TemplateService"]}
 
 

@@ -1,0 +1,104 @@
+/* sweep.h - one pass: what is there, whose it is, what is to become of it, and doing that. For
+ * the files of the sweep only, but for reaper_sweep(). */
+#pragma once
+
+#include "berth/backend/v1/backend.pb-c.h"
+#include "berth/control/v1/control.pb-c.h"
+#include "services/reaper/reaper.h"
+
+enum {
+    SWEEP_ACCOUNT_HEX = 65,
+    SWEEP_BOXES_MAX = 1 << 20,
+    SWEEP_ITEMS_MAX = 1000,   /* kept of a sweep */
+    SWEEP_PLAN_MAX = 1 << 17, /* told by a plan */
+    SWEEP_PAGE = 500,
+    SWEEP_PAGES_MAX = 100000,
+    SWEEP_TOKEN_MAX = 4096,
+};
+
+/* What is asked for. Strings borrowed; "": all. */
+struct sweep_request {
+    const char *tenant_id, *config_id;
+    bool dry;       /* tell, do nothing */
+    bool with_kept; /* tell of what is kept, too */
+    uint32_t budget;
+};
+
+/* One account at one backend: listed once, whatever the number of its configs. */
+struct sweep_group {
+    const Berth__Control__V1__ConfigTarget *target; /* any of them; borrowed */
+    char account[SWEEP_ACCOUNT_HEX];
+    bool timer, can_pause;
+    uint32_t n_configs;
+    bool whole; /* it was listed to the end */
+};
+
+/* One sandbox. The strings lie behind one another in id. */
+struct sweep_box {
+    char *id;
+    const char *tenant, *session, *config;
+    unsigned group;
+    bool paused; /* the backend's word */
+    uint64_t disk_bytes;
+    struct reaper_facts facts;
+};
+
+struct sweep {
+    struct reaper *reaper;
+    struct sweep_request request;
+    int64_t now_ms, tick_ms; /* Redis' time at the start, and ours */
+    uint64_t term;           /* 0: not leading */
+    uint32_t left;           /* of the budget */
+
+    Berth__Control__V1__ConfigTarget **targets; /* owned, by tenant and config */
+    size_t n_targets;
+    struct sweep_group *groups;
+    size_t n_groups;
+    struct sweep_box *boxes; /* by tenant and session, once they are all there */
+    size_t n_boxes, boxes_room;
+
+    Berth__Reaper__V1__Sweep *told; /* owned */
+    Berth__Reaper__V1__SweepItem **items;
+    size_t n_items, items_room, items_max;
+};
+
+/* sweep_list.c: what is there. */
+BERTH_MUST_CHECK enum berth_code sweep_list_targets(struct sweep *sweep,
+                                                    struct berth_error *err);
+/* A group whose list is not to be believed is skipped and told of; not an error. */
+BERTH_MUST_CHECK enum berth_code sweep_list_boxes(struct sweep *sweep, struct berth_error *err);
+const Berth__Control__V1__ConfigTarget *
+sweep_find_target(const struct sweep *sweep, const char *tenant, const char *config);
+void sweep_account_hex(char buf[SWEEP_ACCOUNT_HEX], const ProtobufCBinaryData *account);
+
+/* sweep_own.c: whose it is. What cannot be read stays REAPER_UNREADABLE. */
+void sweep_find_owners(struct sweep *sweep);
+
+/* sweep_act.c: doing it, and telling. */
+struct sweep_act {
+    const char *tenant, *session, *config;
+    const char *sandbox_id; /* "": the session */
+    const ProtobufCBinaryData *account;
+    struct reaper_verdict verdict;
+    int64_t age_ms; /* -1: not known */
+};
+BERTH_MUST_CHECK enum berth_code sweep_do(struct sweep *sweep, const struct sweep_act *act,
+                                          struct berth_error *err);
+/* Sessions that are due: deleting, or with intents that nobody settles. */
+BERTH_MUST_CHECK enum berth_code sweep_due(struct sweep *sweep, struct berth_error *err);
+/* Still the leader of the same term, and not stopping. */
+bool sweep_may_go_on(struct sweep *sweep);
+
+/**
+ * reaper_sweep() - one pass
+ * @ret_told:  the sweep, owned
+ * @ret_items: its items, owned, each and the array
+ *
+ * Errors: PEER_UNAVAILABLE (another replica leads), INDEX_RECOVERING, STORE_UNAVAILABLE; what
+ * came in between is in told->error.
+ */
+BERTH_MUST_CHECK enum berth_code reaper_sweep(struct reaper *reaper,
+                                              const struct sweep_request *request,
+                                              Berth__Reaper__V1__Sweep **ret_told,
+                                              Berth__Reaper__V1__SweepItem ***ret_items,
+                                              size_t *ret_n_items, struct berth_error *err);

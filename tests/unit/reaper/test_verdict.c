@@ -1,0 +1,243 @@
+/* test_verdict.c - what is to become of a sandbox: every row of the rule. */
+#include <check.h>
+#include <string.h>
+
+#include "services/reaper/verdict.h"
+
+enum { NOW = 1000000000, MINUTE = 60 * 1000, HOUR = 60 * MINUTE, GRACE = 10 * MINUTE };
+
+static const struct reaper_limits limits = {.grace_ms = GRACE,
+                                            .duplicate_grace_ms = 24 * (int64_t)HOUR};
+
+/* Ours, an hour old, of an active session that has nothing bound. */
+static struct reaper_facts unowned(void)
+{
+    return (struct reaper_facts){
+        .tags = REAPER_TAGS_OURS, .create_ms = NOW - HOUR, .session = REAPER_ACTIVE};
+}
+
+/* The session's own, used half an hour ago; it rests after that long. */
+static struct reaper_facts owned(void)
+{
+    struct reaper_facts facts = unowned();
+
+    facts.bound = facts.bound_here = facts.same_account = true;
+    facts.active_ms = NOW - 30 * MINUTE;
+    facts.policy = (struct reaper_policy){.idle_ms = 30 * MINUTE,
+                                          .max_paused_ms = 14 * 24 * (int64_t)HOUR};
+    return facts;
+}
+
+static void spoil(struct reaper_facts *f, const char *what)
+{
+    if (strstr(what, "no tags"))
+        f->tags = REAPER_TAGS_NONE;
+    if (strstr(what, "foreign"))
+        f->tags = REAPER_TAGS_FOREIGN;
+    if (strstr(what, "later"))
+        f->tags = REAPER_TAGS_LATER;
+    if (strstr(what, "old account"))
+        f->tags = REAPER_TAGS_OLD_ACCOUNT;
+    if (strstr(what, "unreadable"))
+        f->session = REAPER_UNREADABLE;
+    if (strstr(what, "no record"))
+        f->session = REAPER_NO_RECORD;
+    if (strstr(what, "deleting"))
+        f->session = REAPER_DELETING;
+    if (strstr(what, "tombstone"))
+        f->session = REAPER_DELETED;
+    if (strstr(what, "ageless"))
+        f->create_ms = 0;
+    if (strstr(what, "ended"))
+        f->ended = true;
+    if (strstr(what, "elsewhere"))
+        f->elsewhere = true;
+    if (strstr(what, "condemned"))
+        f->condemned = true;
+    if (strstr(what, "second"))
+        f->bound = f->same_account = true;
+    if (strstr(what, "other account"))
+        f->same_account = false;
+}
+
+/* What nobody owns. Nothing is reaped because something is absent. */
+static const struct {
+    const char *what;
+    enum reaper_why why;
+    enum reaper_act act;
+} unowned_rows[] = {
+    {"no tags", REAPER_KEEP_UNTAGGED, REAPER_ACT_NONE},
+    {"foreign", REAPER_KEEP_FOREIGN, REAPER_ACT_NONE},
+    {"foreign, tombstone", REAPER_KEEP_FOREIGN, REAPER_ACT_NONE},
+    {"later", REAPER_KEEP_UNREADABLE, REAPER_ACT_NONE},
+    {"old account", REAPER_OLD_TARGET, REAPER_ACT_NONE},
+    {"old account, tombstone", REAPER_OLD_TARGET, REAPER_ACT_NONE},
+    {"unreadable", REAPER_KEEP_UNREADABLE, REAPER_ACT_NONE},
+    {"unreadable, condemned", REAPER_KEEP_UNREADABLE, REAPER_ACT_NONE},
+    {"no record", REAPER_ADOPT, REAPER_ACT_ADOPT},
+    {"no record, ageless", REAPER_KEEP_UNKNOWN_AGE, REAPER_ACT_NONE},
+    {"no record, ended", REAPER_KEEP_ENDED, REAPER_ACT_NONE},
+    {"unbound", REAPER_ADOPT, REAPER_ACT_ADOPT},
+    {"unbound, elsewhere", REAPER_OLD_TARGET, REAPER_ACT_NONE},
+    {"unbound, condemned", REAPER_CONDEMNED, REAPER_ACT_REAP},
+    {"deleting", REAPER_SESSION_DELETED, REAPER_ACT_FINISH_DELETE},
+    {"tombstone", REAPER_SESSION_DELETED, REAPER_ACT_REAP},
+    {"tombstone, ended", REAPER_SESSION_DELETED, REAPER_ACT_REAP},
+    {"tombstone, ageless", REAPER_KEEP_UNKNOWN_AGE, REAPER_ACT_NONE},
+    {"second", REAPER_DUPLICATE, REAPER_ACT_REAP},
+    {"second, ageless", REAPER_KEEP_UNKNOWN_AGE, REAPER_ACT_NONE},
+    {"second, other account", REAPER_OLD_TARGET, REAPER_ACT_NONE},
+    {"second, condemned", REAPER_CONDEMNED, REAPER_ACT_REAP},
+};
+
+START_TEST(judge__unowned__evidence_or_left_alone)
+{
+    struct reaper_facts facts = unowned();
+    struct reaper_verdict got;
+
+    spoil(&facts, unowned_rows[_i].what);
+    got = reaper_judge(&facts, &limits, NOW);
+    ck_assert_msg(got.why == unowned_rows[_i].why && got.act == unowned_rows[_i].act,
+                  "%s: %s, act %d", unowned_rows[_i].what, reaper_why_name(got.why), got.act);
+}
+END_TEST
+
+/* Grace is waited for twice: by our clock from first sight, and by age; a second one's longer.
+ */
+START_TEST(judge__unowned__only_after_its_grace)
+{
+    struct reaper_facts facts = unowned();
+    struct reaper_verdict got = reaper_judge(&facts, &limits, NOW);
+
+    ck_assert_int_eq(got.hold_ms, GRACE);
+    ck_assert_int_eq(got.ripe_ms, facts.create_ms + GRACE);
+    spoil(&facts, "tombstone");
+    got = reaper_judge(&facts, &limits, NOW);
+    ck_assert_int_eq(got.hold_ms, GRACE);
+    ck_assert_int_eq(got.ripe_ms, facts.create_ms + GRACE);
+    facts = unowned();
+    spoil(&facts, "second");
+    got = reaper_judge(&facts, &limits, NOW);
+    ck_assert_int_eq(got.hold_ms, limits.duplicate_grace_ms);
+    ck_assert_int_eq(got.ripe_ms, facts.create_ms + GRACE);
+}
+END_TEST
+
+static void use(struct reaper_facts *f, const char *what)
+{
+    if (strstr(what, "in use"))
+        f->in_use = true;
+    if (strstr(what, "just now"))
+        f->active_ms = NOW - 9999;
+    if (strstr(what, "a moment ago"))
+        f->active_ms = NOW - 30 * MINUTE + 1;
+    if (strstr(what, "timer"))
+        f->policy.timer = true;
+    if (strstr(what, "kill"))
+        f->policy.kill = true;
+    if (strstr(what, "never idle"))
+        f->policy.idle_ms = 0;
+    if (strstr(what, "soon idle"))
+        f->policy.idle_ms = 1;
+    if (strstr(what, "paused"))
+        f->paused = true;
+    if (strstr(what, "for long"))
+        f->active_ms = f->create_ms = NOW - f->policy.max_paused_ms - f->policy.idle_ms;
+    if (strstr(what, "not quite"))
+        f->active_ms = f->create_ms += 1;
+    if (strstr(what, "for ever"))
+        f->policy.max_paused_ms = 0;
+    if (strstr(what, "lived"))
+        f->policy.max_lifetime_ms = HOUR;
+    if (strstr(what, "still young"))
+        f->create_ms++;
+}
+
+/* The session's own: nothing under a turn, a command or a stream. */
+static const struct {
+    const char *what;
+    enum reaper_why why;
+    enum reaper_act act;
+} owned_rows[] = {
+    {"idle", REAPER_IDLE, REAPER_ACT_IDLE_PAUSE},
+    {"idle, kill", REAPER_IDLE, REAPER_ACT_IDLE_KILL},
+    {"idle, in use", REAPER_KEEP_BOUND, REAPER_ACT_NONE},
+    {"idle, timer", REAPER_KEEP_BOUND, REAPER_ACT_NONE},
+    {"idle but used a moment ago", REAPER_KEEP_BOUND, REAPER_ACT_NONE},
+    {"soon idle, used just now", REAPER_KEEP_BOUND, REAPER_ACT_NONE},
+    {"soon idle", REAPER_IDLE, REAPER_ACT_IDLE_PAUSE},
+    {"never idle", REAPER_KEEP_BOUND, REAPER_ACT_NONE},
+    {"paused", REAPER_KEEP_BOUND, REAPER_ACT_NONE},
+    {"paused for long", REAPER_MAX_PAUSED, REAPER_ACT_FINISH_DELETE},
+    {"paused for long, not quite", REAPER_KEEP_BOUND, REAPER_ACT_NONE},
+    {"paused for ever", REAPER_KEEP_BOUND, REAPER_ACT_NONE},
+    {"paused for long, in use", REAPER_KEEP_BOUND, REAPER_ACT_NONE},
+    {"lived", REAPER_MAX_LIFETIME, REAPER_ACT_IDLE_KILL},
+    {"lived, in use", REAPER_KEEP_BOUND, REAPER_ACT_NONE},
+    {"lived, used just now", REAPER_KEEP_BOUND, REAPER_ACT_NONE},
+    {"lived, still young, never idle", REAPER_KEEP_BOUND, REAPER_ACT_NONE},
+    {"lived, timer", REAPER_KEEP_BOUND, REAPER_ACT_NONE},
+};
+
+START_TEST(judge__owned__policy_and_never_in_use)
+{
+    struct reaper_facts facts = owned();
+    struct reaper_verdict got;
+
+    use(&facts, owned_rows[_i].what);
+    got = reaper_judge(&facts, &limits, NOW);
+    ck_assert_msg(got.why == owned_rows[_i].why && got.act == owned_rows[_i].act,
+                  "%s: %s, act %d", owned_rows[_i].what, reaper_why_name(got.why), got.act);
+    if (got.act) {
+        ck_assert_int_ge(got.unless_active_after_ms, facts.active_ms);
+        ck_assert_int_lt(got.unless_active_after_ms, NOW);
+        ck_assert_int_gt(got.hold_ms, 0);
+        ck_assert_int_le(got.hold_ms, GRACE);
+    }
+}
+END_TEST
+
+/* Each row: session, bound, deletes, creates, pauses; what is done. */
+static const struct {
+    struct reaper_due due;
+    enum reaper_act act;
+} due_rows[] = {
+    {{REAPER_DELETING, true, true, true, true}, REAPER_ACT_FINISH_DELETE},
+    {{REAPER_DELETED, false, true, false, false}, REAPER_ACT_REAP},
+    {{REAPER_DELETED, false, false, true, false}, REAPER_ACT_NONE},
+    {{REAPER_ACTIVE, true, true, false, false}, REAPER_ACT_REAP},
+    {{REAPER_ACTIVE, false, true, false, false}, REAPER_ACT_ADOPT},
+    {{REAPER_ACTIVE, false, false, true, false}, REAPER_ACT_ADOPT},
+    {{REAPER_ACTIVE, true, false, true, false}, REAPER_ACT_ADOPT},
+    {{REAPER_ACTIVE, true, false, false, true}, REAPER_ACT_IDLE_PAUSE},
+    {{REAPER_ACTIVE, true, false, false, false}, REAPER_ACT_NONE},
+    {{REAPER_NO_RECORD, false, true, true, true}, REAPER_ACT_NONE},
+    {{REAPER_UNREADABLE, true, true, true, true}, REAPER_ACT_NONE},
+};
+
+START_TEST(judge_due__each_plight__brought_to_an_end)
+{
+    ck_assert_int_eq(reaper_judge_due(&due_rows[_i].due).act, due_rows[_i].act);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("reaper/verdict");
+    TCase *tcase = tcase_create("judge");
+    SRunner *runner = srunner_create(suite);
+    int failed;
+
+    tcase_add_loop_test(tcase, judge__unowned__evidence_or_left_alone, 0,
+                        sizeof unowned_rows / sizeof unowned_rows[0]);
+    tcase_add_test(tcase, judge__unowned__only_after_its_grace);
+    tcase_add_loop_test(tcase, judge__owned__policy_and_never_in_use, 0,
+                        sizeof owned_rows / sizeof owned_rows[0]);
+    tcase_add_loop_test(tcase, judge_due__each_plight__brought_to_an_end, 0,
+                        sizeof due_rows / sizeof due_rows[0]);
+    suite_add_tcase(suite, tcase);
+    srunner_run_all(runner, CK_NORMAL);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
