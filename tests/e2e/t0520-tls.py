@@ -18,7 +18,7 @@ import tap  # noqa: E402
 from suite import TestSuite, base, pb, wait_for  # noqa: E402
 
 DEV_CA = os.path.join(HERE, "..", "..", "deploy", "dev-ca")
-PEERS = ["controlplane", "dataplane", "skills"]
+PEERS = ["controlplane", "dataplane", "skills", "reaper"]
 
 
 class TlsSuite(TestSuite):
@@ -32,7 +32,8 @@ class TlsSuite(TestSuite):
         targets = {"binding": f"127.0.0.1:{ports['binding']}", "controlplane": f"localhost:{ports['controlplane']}",
                    "adapter_local": f"127.0.0.1:{ports['adapter-local']}"}
         calls = {"controlplane": ["binding", "adapter_local"], "dataplane": ["controlplane", "adapter_local"],
-                 "skills": ["controlplane", "adapter_local"], "binding": [], "adapter-local": []}
+                 "skills": ["controlplane", "adapter_local"], "reaper": ["controlplane", "binding", "adapter_local"],
+                 "binding": [], "adapter-local": []}
         for name in base.ORDER:
             mine = self.facts["options"].setdefault(name, {})
             mine.update({"tls_cert": self.file(name + ".pem"), "tls_key": self.file(name + ".key"),
