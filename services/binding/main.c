@@ -6,20 +6,14 @@
  *            core*.c hold every rule; doc*.c the document, store.c every key; watch.c sees a
  *            failover; park.c keeps callers that wait for a lock. */
 #include "common/log/log.h"
+#include "common/redis/settings.h"
 #include "common/svc/svc.h"
 #include "services/binding/binding.h"
 
 enum { HOUR_MS = 3600 * 1000 };
 
 struct settings {
-    char *redis;
-    char *redis_user;
-    char *redis_password;
-    char *redis_sentinel_user;
-    char *redis_sentinel_password;
-    int64_t redis_connections;
-    int64_t redis_timeout;
-    int64_t redis_replicas;
+    struct berth_redis_settings redis;
     int64_t lock_lease;
     int64_t turn_lease;
     int64_t turn_lease_min;
@@ -36,15 +30,7 @@ struct settings {
     }
 
 static const struct berth_config_key keys[] = {
-    KEY(redis, STR, "redis://127.0.0.1:6379",
-        "redis://host:port/db, unix:/path, or sentinel:name@host:port,host:port/db"),
-    KEY(redis_user, STR, "", "ACL user of Redis"),
-    KEY(redis_password, SECRET, "", "password of Redis; \"@/path\" reads a file"),
-    KEY(redis_sentinel_user, STR, "", "ACL user of the Sentinels"),
-    KEY(redis_sentinel_password, SECRET, "", "password of the Sentinels"),
-    KEY(redis_connections, INT, "16", "connections to Redis, at most"),
-    KEY(redis_timeout, MS, "800ms", "of one command to Redis"),
-    KEY(redis_replicas, INT, "0", "replicas that must have a grant before it is answered"),
+    BERTH_REDIS_KEYS(struct settings, redis, "16"),
     KEY(lock_lease, MS, "60s", "lease of a lifecycle lock; holders renew it"),
     KEY(turn_lease, MS, "30m", "lease of a turn that names none"),
     KEY(turn_lease_min, MS, "1m", "shortest lease of a turn"),
@@ -67,30 +53,9 @@ static enum berth_code check(const struct settings *c, struct berth_error *err)
         return berth_fail_field(err, "turn_lease", "must be turn_lease_min to 24 h");
     if (c->tombstone < 1)
         return berth_fail_field(err, "tombstone", "must be at least 1 ms");
-    if (c->redis_connections < 1 || c->redis_connections > 1024)
-        return berth_fail_field(err, "redis_connections", "must be 1 to 1024");
-    if (c->redis_replicas < 0 || c->redis_replicas > 16)
-        return berth_fail_field(err, "redis_replicas", "must be 0 to 16");
     if (c->max_waiters < 1 || c->max_waiters > 1000000)
         return berth_fail_field(err, "max_waiters", "must be 1 to 1000000");
     return BERTH_OK;
-}
-
-static enum berth_code open_redis(const struct settings *c, struct berth_redis **ret,
-                                  struct berth_error *err)
-{
-    const struct berth_redis_options options = {
-        .url = c->redis,
-        .username = c->redis_user[0] ? c->redis_user : NULL,
-        .password = c->redis_password[0] ? c->redis_password : NULL,
-        .sentinel_username = c->redis_sentinel_user,
-        .sentinel_password = c->redis_sentinel_password,
-        .max_connections = (unsigned)c->redis_connections,
-        .command_timeout_ms = c->redis_timeout,
-        .wait_replicas = (unsigned)c->redis_replicas,
-    };
-
-    return berth_redis_new(&options, ret, err);
 }
 
 /* Another deployment's store is never touched; one that is away or empty is waited for. */
@@ -119,7 +84,7 @@ static enum berth_code start(const void *settings, const struct berth_runtime *r
     enum berth_code code = check(c, err);
 
     if (!code)
-        code = open_redis(c, &redis, err);
+        code = berth_redis_open(&c->redis, &redis, err);
     if (!code) {
         const struct binding_options options = {
             .store = {.redis = redis,

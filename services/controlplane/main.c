@@ -14,6 +14,7 @@
 #include "common/ids/ids.h"
 #include "common/log/log.h"
 #include "common/records/deployment.h"
+#include "common/redis/settings.h"
 #include "services/controlplane/changes.h"
 #include "services/controlplane/config_ops.h"
 #include "services/controlplane/controlplane.h"
@@ -21,8 +22,7 @@
 #include "services/controlplane/token_store.h"
 
 struct settings {
-    char *redis, *redis_user, *redis_password, *redis_sentinel_user, *redis_sentinel_password;
-    int64_t redis_connections, redis_timeout, redis_replicas;
+    struct berth_redis_settings redis;
     char *key_file, *key_command, *suite_key;
     char *journal;
     bool journal_skip_damaged;
@@ -39,15 +39,7 @@ struct settings {
     }
 
 static const struct berth_config_key keys[] = {
-    KEY(redis, STR, "redis://127.0.0.1:6379",
-        "redis://host:port/db, unix:/path, or sentinel:name@host:port,host:port/db"),
-    KEY(redis_user, STR, "", "ACL user of Redis"),
-    KEY(redis_password, SECRET, "", "password of Redis; \"@/path\" reads a file"),
-    KEY(redis_sentinel_user, STR, "", "ACL user of the Sentinels"),
-    KEY(redis_sentinel_password, SECRET, "", "password of the Sentinels"),
-    KEY(redis_connections, INT, "16", "connections to Redis, at most"),
-    KEY(redis_timeout, MS, "800ms", "of one command to Redis"),
-    KEY(redis_replicas, INT, "0", "replicas that must have a record before it is answered"),
+    BERTH_REDIS_KEYS(struct settings, redis, "16"),
     KEY(key_file, STR, "/etc/berth/suite.key",
         "the suite's keys, a line \"<id> <64 hex digits>\" each: the first seals credentials "
         "and "
@@ -118,27 +110,6 @@ static void cp_free(struct cp *cp)
     free(cp);
 }
 BERTH_DEFINE_AUTO(struct cp *, cp_free)
-
-static enum berth_code open_redis(const struct settings *c, struct berth_redis **ret,
-                                  struct berth_error *err)
-{
-    const struct berth_redis_options options = {
-        .url = c->redis,
-        .username = c->redis_user[0] ? c->redis_user : NULL,
-        .password = c->redis_password[0] ? c->redis_password : NULL,
-        .sentinel_username = c->redis_sentinel_user,
-        .sentinel_password = c->redis_sentinel_password,
-        .max_connections = (unsigned)c->redis_connections,
-        .command_timeout_ms = c->redis_timeout,
-        .wait_replicas = (unsigned)c->redis_replicas,
-    };
-
-    if (c->redis_connections < 1 || c->redis_connections > 1024)
-        return berth_fail_field(err, "redis_connections", "must be 1 to 1024");
-    if (c->redis_replicas < 0 || c->redis_replicas > 16)
-        return berth_fail_field(err, "redis_replicas", "must be 0 to 16");
-    return berth_redis_new(&options, ret, err);
-}
 
 static enum berth_code open_peers(struct cp *cp, const struct settings *c,
                                   struct berth_error *err)
@@ -262,7 +233,7 @@ static enum berth_code start(const void *config, const struct berth_runtime *run
     cp->resolve_timeout_ms = c->resolve_timeout;
     snprintf(cp->owner, sizeof cp->owner, "controlplane %ld.%s", (long)getpid(),
              berth_id_hex(id, 4));
-    code = open_redis(c, &cp->redis, err);
+    code = berth_redis_open(&c->redis, &cp->redis, err);
     if (!code)
         code = cp_keys_new(cp, &source, &cp->keys, err);
     if (!code)
@@ -275,7 +246,7 @@ static enum berth_code start(const void *config, const struct berth_runtime *run
         code = check_store(cp, err);
     if (!code)
         code = cp_changes_new(
-            cp, c->redis_connections < LISTEN_CONNECTIONS ? 0 : c->redis_timeout / 2,
+            cp, c->redis.connections < LISTEN_CONNECTIONS ? 0 : c->redis.timeout_ms / 2,
             &cp->changes, err);
     if (!code)
         code = berth_records_start(cp->records, err);
@@ -346,7 +317,7 @@ static enum berth_code open_both(const struct settings *c, struct berth_redis **
 {
     const struct berth_key_source source = {
         .file = c->key_file, .text = c->suite_key, .command = c->key_command};
-    enum berth_code code = open_redis(c, ret_redis, err);
+    enum berth_code code = berth_redis_open(&c->redis, ret_redis, err);
 
     return code ? code : berth_keyring_load(&source, ret_keyring, err);
 }
@@ -384,7 +355,8 @@ static enum berth_code check_journal(const struct settings *c, const char *deplo
 static enum berth_code init(const void *config, const char *deployment, struct berth_error *err)
 {
     BERTH_AUTO(berth_redis_free) struct berth_redis *redis = NULL;
-    enum berth_code code = open_redis(config, &redis, err);
+    enum berth_code code =
+        berth_redis_open(&((const struct settings *)config)->redis, &redis, err);
 
     if (!code)
         code = check_journal(config, deployment, err);
@@ -442,7 +414,8 @@ static enum berth_code recover_without(const void *config, const char *deploymen
                                        const char *journal, struct berth_error *err)
 {
     BERTH_AUTO(berth_redis_free) struct berth_redis *redis = NULL;
-    enum berth_code code = open_redis(config, &redis, err);
+    enum berth_code code =
+        berth_redis_open(&((const struct settings *)config)->redis, &redis, err);
 
     if (!code)
         code = berth_deployment_check(redis, deployment, err);

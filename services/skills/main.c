@@ -12,12 +12,12 @@
 #include "common/ids/ids.h"
 #include "common/log/log.h"
 #include "common/records/deployment.h"
+#include "common/redis/settings.h"
 #include "services/skills/janitor.h"
 #include "services/skills/skills.h"
 
 struct settings {
-    char *redis, *redis_user, *redis_password, *redis_sentinel_user, *redis_sentinel_password;
-    int64_t redis_connections, redis_timeout, redis_replicas;
+    struct berth_redis_settings redis;
     char *key_file, *key_command, *suite_key;
     char *journal;
     bool journal_skip_damaged;
@@ -33,15 +33,7 @@ struct settings {
     }
 
 static const struct berth_config_key keys[] = {
-    KEY(redis, STR, "redis://127.0.0.1:6379",
-        "redis://host:port/db, unix:/path, or sentinel:name@host:port,host:port/db"),
-    KEY(redis_user, STR, "", "ACL user of Redis"),
-    KEY(redis_password, SECRET, "", "password of Redis; \"@/path\" reads a file"),
-    KEY(redis_sentinel_user, STR, "", "ACL user of the Sentinels"),
-    KEY(redis_sentinel_password, SECRET, "", "password of the Sentinels"),
-    KEY(redis_connections, INT, "16", "connections to Redis, at most"),
-    KEY(redis_timeout, MS, "800ms", "of one command to Redis"),
-    KEY(redis_replicas, INT, "0", "replicas that must have a row before it is answered"),
+    BERTH_REDIS_KEYS(struct settings, redis, "16"),
     KEY(key_file, STR, "/etc/berth/suite.key",
         "the suite's keys, as of controlplane: they seal the journal; mode 0600; read again "
         "when "
@@ -88,27 +80,6 @@ static void skills_free(struct skills *skills)
     free(skills);
 }
 BERTH_DEFINE_AUTO(struct skills *, skills_free)
-
-static enum berth_code open_redis(const struct settings *c, struct berth_redis **ret,
-                                  struct berth_error *err)
-{
-    const struct berth_redis_options options = {
-        .url = c->redis,
-        .username = c->redis_user[0] ? c->redis_user : NULL,
-        .password = c->redis_password[0] ? c->redis_password : NULL,
-        .sentinel_username = c->redis_sentinel_user,
-        .sentinel_password = c->redis_sentinel_password,
-        .max_connections = (unsigned)c->redis_connections,
-        .command_timeout_ms = c->redis_timeout,
-        .wait_replicas = (unsigned)c->redis_replicas,
-    };
-
-    if (c->redis_connections < 1 || c->redis_connections > 1024)
-        return berth_fail_field(err, "redis_connections", "must be 1 to 1024");
-    if (c->redis_replicas < 0 || c->redis_replicas > 16)
-        return berth_fail_field(err, "redis_replicas", "must be 0 to 16");
-    return berth_redis_new(&options, ret, err);
-}
 
 static enum berth_code open_peers(struct skills *skills, const struct settings *c,
                                   struct berth_error *err)
@@ -217,7 +188,7 @@ static enum berth_code start(const void *config, const struct berth_runtime *run
     skills->build_lease_ms = c->build_lease;
     berth_id_hex(skills->owner, (sizeof skills->owner - 1) / 2);
     skills->max_calls = (unsigned)c->backend_calls;
-    code = open_redis(c, &skills->redis, err);
+    code = berth_redis_open(&c->redis, &skills->redis, err);
     if (!code)
         code = open_records(skills, c, err);
     if (!code)
