@@ -18,8 +18,9 @@ const char *berth_key_alias(char *buf, const char *tenant);
 const char *berth_key_snapshot_index(char *buf, const char *tenant);
 const char *berth_key_events(char *buf, const char *tenant);
 const char *berth_key_tenant(char *buf, const char *tenant);
-/* HASH: rev, new with whatever counts against a limit of the tenant, so that of two who would go
- * over it together one has to count again; b:<row>: snapshots that are being made (skills). */
+/* HASH: rev, new with whatever counts against a limit of the tenant, so that of two who would
+ * go over it together one has to count again; b:<row>: snapshots that are being made (skills).
+ */
 const char *berth_key_quota(char *buf, const char *tenant);
 const char *berth_key_operation(char *buf, const char *tenant, const char *operation);
 const char *berth_key_token(char *buf, const char *token_id); /* "berth:token/<id>" */
@@ -32,3 +33,6 @@ const char *berth_key_request(char *buf, const char *tenant, const char *digest)
 #define BERTH_KEY_EPOCH "berth:epoch"           /* present: the index is whole */
 #define BERTH_KEY_CHANGES "berth:changes"       /* STREAM: records that changed; a hint */
 #define BERTH_KEY_REAPER "berth:reaper"         /* HASH, a lease: which reaper leads */
+/* "<run_id> <ms>": the server that binding knows, and when it was made master; 0: it began as
+ * one. */
+#define BERTH_KEY_SERVER "berth:server"

@@ -17,8 +17,7 @@ enum {
     HANDSHAKE_MAX = 8 /* commands */
 };
 
-/* Waits for events. False: the deadline has passed. */
-static bool wait_for(int fd, short events, int64_t until_tick)
+bool redis_wait_for(int fd, short events, int64_t until_tick)
 {
     struct pollfd poller = {.fd = fd, .events = events};
 
@@ -52,7 +51,7 @@ static int connect_to(const struct sockaddr *address, socklen_t size, int64_t un
     if (connect(fd, address, size) < 0) {
         if (errno != EINPROGRESS && errno != EINTR)
             return -1;
-        if (!wait_for(fd, POLLOUT, until_tick)) {
+        if (!redis_wait_for(fd, POLLOUT, until_tick)) {
             errno = ETIMEDOUT;
             return -1;
         }
@@ -217,9 +216,10 @@ static enum berth_code shake_hands(struct redis_conn *conn, const struct redis_l
     return code;
 }
 
-static enum berth_code connect_conn(const struct redis_address *address, int64_t until_tick,
+static enum berth_code connect_conn(const struct redis_login *login, int64_t until_tick,
                                     struct redis_conn **ret, struct berth_error *err)
 {
+    const struct redis_address *address = login->address;
     struct redis_conn *conn = calloc(1, sizeof *conn);
     enum berth_code code;
 
@@ -233,6 +233,8 @@ static enum berth_code connect_conn(const struct redis_address *address, int64_t
         code = connect_unix(address, until_tick, &conn->fd, err);
     else
         code = connect_tcp(address, until_tick, &conn->fd, err);
+    if (!code && login->tls && !address->is_unix)
+        code = redis_tls_open(login->tls, address->host, conn->fd, until_tick, &conn->ssl, err);
     if (code)
         redis_conn_close(conn);
     else
@@ -244,7 +246,7 @@ enum berth_code redis_conn_open(const struct redis_login *login, int64_t until_t
                                 struct redis_conn **ret, struct berth_error *err)
 {
     struct redis_conn *conn = NULL;
-    enum berth_code code = connect_conn(login->address, until_tick, &conn, err);
+    enum berth_code code = connect_conn(login, until_tick, &conn, err);
 
     if (code)
         return code;
@@ -262,7 +264,7 @@ enum berth_code redis_conn_dial(const struct redis_login *login, int64_t until_t
     struct berth_reply *replies[HANDSHAKE_MAX] = {NULL};
     struct greeting greeting = {.n = 0};
     struct redis_conn *conn = NULL;
-    enum berth_code code = connect_conn(login->address, until_tick, &conn, err);
+    enum berth_code code = connect_conn(login, until_tick, &conn, err);
 
     if (code)
         return code;
@@ -280,6 +282,7 @@ struct redis_conn *redis_conn_close(struct redis_conn *conn)
 {
     if (!conn)
         return NULL;
+    redis_tls_close(conn->ssl);
     if (conn->fd >= 0)
         close(conn->fd);
     if (conn->reader)
@@ -326,16 +329,19 @@ static char *join(const struct redis_command *commands, size_t n, size_t *ret_si
 }
 
 /* 0, or the errno that stopped it; *ret_done bytes are out of our hands either way. */
-static int send_all(int fd, const char *bytes, size_t size, int64_t until_tick,
-                    size_t *ret_done)
+static int send_all(const struct redis_conn *conn, const char *bytes, size_t size,
+                    int64_t until_tick, size_t *ret_done)
 {
     *ret_done = 0;
     while (*ret_done < size) {
-        ssize_t n = send(fd, bytes + *ret_done, size - *ret_done, MSG_NOSIGNAL);
+        const char *at = bytes + *ret_done;
+        short events = POLLOUT;
+        ssize_t n = conn->ssl ? redis_tls_send(conn->ssl, at, size - *ret_done, &events)
+                              : send(conn->fd, at, size - *ret_done, MSG_NOSIGNAL);
 
         if (n >= 0)
             *ret_done += (size_t)n;
-        else if (errno == EAGAIN && !wait_for(fd, POLLOUT, until_tick))
+        else if (errno == EAGAIN && !redis_wait_for(conn->fd, events, until_tick))
             return ETIMEDOUT;
         else if (errno != EAGAIN && errno != EINTR)
             return errno;
@@ -351,6 +357,7 @@ static const char *receive_one(struct redis_conn *conn, int64_t until_tick, size
 
     for (;;) {
         void *reply = NULL;
+        short events = POLLIN;
         ssize_t n;
 
         if (redisReaderGetReply(conn->reader, &reply) != REDIS_OK)
@@ -359,10 +366,11 @@ static const char *receive_one(struct redis_conn *conn, int64_t until_tick, size
             *ret = reply;
             return NULL;
         }
-        n = recv(conn->fd, buf, sizeof buf, 0);
+        n = conn->ssl ? redis_tls_recv(conn->ssl, buf, sizeof buf, &events)
+                      : recv(conn->fd, buf, sizeof buf, 0);
         if (n == 0)
             return "the connection was closed";
-        if (n < 0 && errno == EAGAIN && !wait_for(conn->fd, POLLIN, until_tick))
+        if (n < 0 && errno == EAGAIN && !redis_wait_for(conn->fd, events, until_tick))
             return "no answer in time";
         if (n < 0 && errno != EAGAIN && errno != EINTR)
             return "the connection broke";
@@ -407,7 +415,7 @@ enum berth_code redis_conn_exchange(struct redis_conn *conn,
     *ret_sent = false;
     if (!bytes)
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
-    error = send_all(conn->fd, bytes, size, until_tick, &done);
+    error = send_all(conn, bytes, size, until_tick, &done);
     *ret_sent = done >= first_size;
     if (error)
         why = "the connection broke while sending";

@@ -104,8 +104,29 @@ struct redis_command {
 
 struct redis_login {
     const struct redis_address *address;
-    const char *username, *password; /* or NULL */
+    const char *username, *password;   /* or NULL */
+    const struct redis_tls_files *tls; /* NULL: in the clear */
 };
+
+/* ------------------------------------------------------------------------ TLS */
+
+struct redis_tls_files {
+    const char *ca;
+    const char *cert, *key; /* or NULL */
+};
+struct ssl_st;
+
+/* Shakes hands on a connected socket, which stays the caller's. host: as it was named; its
+ * certificate must say so. Errors: STORE_UNAVAILABLE. */
+enum berth_code redis_tls_open(const struct redis_tls_files *files, const char *host, int fd,
+                               int64_t until_tick, struct ssl_st **ret,
+                               struct berth_error *err);
+void redis_tls_close(struct ssl_st *ssl);
+/* As recv() and send(); with EAGAIN *ret_events is what poll() has to wait for. */
+ssize_t redis_tls_recv(struct ssl_st *ssl, void *buf, size_t size, short *ret_events);
+ssize_t redis_tls_send(struct ssl_st *ssl, const void *buf, size_t size, short *ret_events);
+/* Waits for events on a socket. False: the deadline has passed. */
+bool redis_wait_for(int fd, short events, int64_t until_tick);
 
 /* Who a server is, and what its data descend from. */
 struct redis_identity {
@@ -123,6 +144,7 @@ bool redis_identity_differs(const struct redis_identity *before,
 /* One connection; used by one thread at a time. */
 struct redis_conn {
     int fd;
+    struct ssl_st *ssl;  /* NULL: in the clear */
     bool broken;         /* throw it away */
     bool doubted;        /* throw it away where there are Sentinels */
     unsigned generation; /* the pool's, when it was opened */
@@ -158,8 +180,9 @@ enum berth_code redis_load_script(struct redis_conn *conn, enum redis_script scr
 
 struct redis_sentinels {
     const struct redis_source *source;
-    const char *username, *password; /* of the Sentinels; or NULL */
-    size_t first;                    /* who is asked first: who has answered last */
+    const char *username, *password;   /* of the Sentinels; or NULL */
+    const struct redis_tls_files *tls; /* or NULL */
+    size_t first;                      /* who is asked first: who has answered last */
 };
 /* The address of the master, of the first Sentinel that knows it; all are asked before
  * until_tick. Errors: STORE_UNAVAILABLE. */

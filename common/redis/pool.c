@@ -21,6 +21,8 @@ struct berth_redis {
     struct redis_source source;
     char *username, *password;
     char *sentinel_username, *sentinel_password;
+    char *tls_ca, *tls_cert, *tls_key;
+    struct redis_tls_files tls_files; /* borrowed from them */
     unsigned max_connections, wait_replicas;
     int64_t connect_timeout_ms, command_timeout_ms;
     bool any_role;
@@ -47,6 +49,11 @@ struct berth_redis {
 
 /* ----------------------------------------------------------------- the master */
 
+static const struct redis_tls_files *tls(const struct berth_redis *redis)
+{
+    return redis->tls_files.ca ? &redis->tls_files : NULL;
+}
+
 static bool has_sentinels(const struct berth_redis *redis)
 {
     return redis->source.master[0] != '\0';
@@ -56,7 +63,7 @@ static enum berth_code ask_sentinels(struct berth_redis *redis, int64_t until_ti
                                      struct redis_address *ret, struct berth_error *err)
 {
     struct redis_sentinels sentinels = {&redis->source, redis->sentinel_username,
-                                        redis->sentinel_password, 0};
+                                        redis->sentinel_password, tls(redis), 0};
     enum berth_code code;
 
     pthread_mutex_lock(&redis->mutex);
@@ -160,7 +167,7 @@ static enum berth_code open_at(struct berth_redis *redis, const struct redis_add
                                int64_t until_tick, struct redis_conn **ret,
                                struct berth_error *err)
 {
-    const struct redis_login login = {address, redis->username, redis->password};
+    const struct redis_login login = {address, redis->username, redis->password, tls(redis)};
     struct redis_conn *conn = NULL;
     enum berth_code code = redis_conn_open(&login, until_tick, &conn, err);
 
@@ -337,6 +344,17 @@ uint64_t berth_redis_servers(struct berth_redis *redis)
     return n;
 }
 
+bool berth_redis_server(struct berth_redis *redis, char ret_run_id[BERTH_REDIS_RUN_ID_SIZE])
+{
+    bool was_replica;
+
+    pthread_mutex_lock(&redis->mutex);
+    memcpy(ret_run_id, redis->who.run_id, BERTH_REDIS_RUN_ID_SIZE);
+    was_replica = redis->who.was_replica;
+    pthread_mutex_unlock(&redis->mutex);
+    return was_replica;
+}
+
 unsigned redis_wait_replicas(const struct berth_redis *redis)
 {
     return redis->wait_replicas;
@@ -397,8 +415,15 @@ enum berth_code berth_redis_new(const struct berth_redis_options *options,
     if (!copy_given(options->username, &redis->username) ||
         !copy_given(options->password, &redis->password) ||
         !copy_given(options->sentinel_username, &redis->sentinel_username) ||
-        !copy_given(options->sentinel_password, &redis->sentinel_password))
+        !copy_given(options->sentinel_password, &redis->sentinel_password) ||
+        !copy_given(options->tls_ca, &redis->tls_ca) ||
+        !copy_given(options->tls_cert, &redis->tls_cert) ||
+        !copy_given(options->tls_key, &redis->tls_key))
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    if (!redis->tls_cert != !redis->tls_key || (redis->tls_cert && !redis->tls_ca))
+        return berth_fail(err, BERTH_REASON_FIELD_INVALID,
+                          "redis tls: a certificate needs its key and a file of authorities");
+    redis->tls_files = (struct redis_tls_files){redis->tls_ca, redis->tls_cert, redis->tls_key};
     redis->max_connections =
         options->max_connections ? options->max_connections : CONNECTIONS_DEFAULT;
     redis->connect_timeout_ms = or_default(options->connect_timeout_ms, CONNECT_TIMEOUT_MS);
@@ -439,6 +464,9 @@ struct berth_redis *berth_redis_free(struct berth_redis *redis)
     free_secret(redis->sentinel_password);
     free(redis->username);
     free(redis->sentinel_username);
+    free(redis->tls_ca);
+    free(redis->tls_cert);
+    free(redis->tls_key);
     free(redis);
     return NULL;
 }

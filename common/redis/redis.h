@@ -27,6 +27,10 @@ struct berth_redis_options {
     const char *password;          /* NULL or "": none */
     const char *sentinel_username; /* the same, for the Sentinels */
     const char *sentinel_password;
+    /* Files in PEM; ca NULL or "": in the clear. By TCP only, to Redis and Sentinels. The
+     * server's certificate must be one of ca's for the host in the url (or for what the
+     * Sentinel calls the master). cert and key: our own, where it is wanted. */
+    const char *tls_ca, *tls_cert, *tls_key;
     bool any_role;              /* a replica will do, too: for who only looks */
     unsigned max_connections;   /* 0: 16 */
     int64_t connect_timeout_ms; /* 0: 300 */
@@ -45,6 +49,9 @@ BERTH_DEFINE_AUTO(struct berth_redis *, berth_redis_free)
  * restart. Each new connection asks who the server is, so nothing is read from or written to
  * another one than before without showing here first. */
 uint64_t berth_redis_servers(struct berth_redis *redis);
+/* The run_id of the one it is now; "": none yet. True: it has been a replica, so that it was
+ * made what it is by a failover. */
+bool berth_redis_server(struct berth_redis *redis, char ret_run_id[BERTH_REDIS_RUN_ID_SIZE]);
 
 /* PING. Errors: STORE_UNAVAILABLE. */
 BERTH_MUST_CHECK enum berth_code berth_redis_ping(struct berth_redis *redis,

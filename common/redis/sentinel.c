@@ -21,7 +21,8 @@ static enum berth_code ask_one(const struct redis_sentinels *sentinels,
                                const struct redis_address *address, int64_t until_tick,
                                struct redis_address *ret, struct berth_error *err)
 {
-    const struct redis_login login = {address, sentinels->username, sentinels->password};
+    const struct redis_login login = {address, sentinels->username, sentinels->password,
+                                      sentinels->tls};
     const char *argv[] = {"SENTINEL", "get-master-addr-by-name", sentinels->source->master};
     const struct redis_command command = {3, argv, NULL};
     BERTH_AUTO(berth_reply_free) struct berth_reply *reply = NULL;

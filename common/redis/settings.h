@@ -5,7 +5,8 @@
 #include "common/redis/redis.h"
 
 struct berth_redis_settings {
-    char *url, *user, *password, *sentinel_user, *sentinel_password;
+    char *url, *user, *password, *sentinel_user, *sentinel_password, *tls_ca, *tls_cert,
+        *tls_key;
     int64_t connections, timeout_ms, replicas;
 };
 
@@ -27,6 +28,11 @@ struct berth_redis_settings {
                         "ACL user of the Sentinels"),                                          \
         BERTH_REDIS_KEY(type, member, sentinel_password, "_sentinel_password", SECRET, "",     \
                         "password of the Sentinels"),                                          \
+        BERTH_REDIS_KEY(type, member, tls_ca, "_tls_ca", STR, "",                              \
+                        "authorities of Redis and Sentinels (PEM); empty: in the clear"),      \
+        BERTH_REDIS_KEY(type, member, tls_cert, "_tls_cert", STR, "",                          \
+                        "our certificate for Redis (PEM), where it wants one"),                \
+        BERTH_REDIS_KEY(type, member, tls_key, "_tls_key", STR, "", "its private key (PEM)"),  \
         BERTH_REDIS_KEY(type, member, connections, "_connections", INT, max_connections,       \
                         "connections to Redis, at most"),                                      \
         BERTH_REDIS_KEY(type, member, timeout_ms, "_timeout", MS, "800ms",                     \

@@ -147,9 +147,10 @@ static enum berth_code redis_read(struct binding_store *store,
     struct berth_error why = {0};
     enum berth_code code = berth_redis_read(store->redis, gets, n, ret_now_ms, ret_docs, &why);
 
-    if (!code)
+    if (!code) {
         binding_watch_clock(store->watch, *ret_now_ms, before, berth_tick_ms());
-    else if (why.reason == BERTH_REASON_OUTCOME_UNKNOWN)
+        binding_watch_meet(store->watch, *ret_now_ms);
+    } else if (why.reason == BERTH_REASON_OUTCOME_UNKNOWN)
         return berth_fail(err, BERTH_REASON_STORE_UNAVAILABLE, "%s", why.text);
     else if (err)
         *err = why;

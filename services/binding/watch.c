@@ -1,5 +1,6 @@
 #include "services/binding/watch.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 
@@ -19,6 +20,7 @@ struct binding_watch {
     int64_t clock_offset; /* Redis' time less our tick */
     int64_t quarantine_until_tick;
     uint64_t servers; /* so far, when we last looked; 0: none yet */
+    uint64_t met;     /* the same, when we last asked whom binding knew */
 };
 
 enum berth_code binding_watch_new(struct berth_redis *redis, const char *deployment,
@@ -102,6 +104,54 @@ static bool look_at_server(struct binding_watch *watch)
     if (changed)
         begin_quarantine(watch);
     return changed;
+}
+
+/* Since when it is master by a failover; 0: it is not, or nobody knows; -1: not to be had now.
+ * Nothing is left in a store that is not ours yet: it may be found empty, and recovered. */
+static int64_t master_since(struct binding_watch *watch, int64_t now_ms)
+{
+    static const char *const get[] = {"MGET", BERTH_KEY_SERVER, BERTH_KEY_DEPLOYMENT};
+    BERTH_AUTO(berth_reply_free) struct berth_reply *stored = NULL, *done = NULL;
+    char run_id[BERTH_REDIS_RUN_ID_SIZE], text[BERTH_REDIS_RUN_ID_SIZE + 24];
+    const char *const set[] = {"SET", BERTH_KEY_SERVER, text};
+    bool promoted = berth_redis_server(watch->redis, run_id), known;
+    const struct berth_reply *mark;
+    int64_t since;
+
+    if (ask(watch, 3, get, &stored, NULL) || stored->n_items != 2 ||
+        stored->items[1]->type != BERTH_REPLY_STRING ||
+        strcmp(stored->items[1]->string, watch->deployment) != 0)
+        return -1;
+    mark = stored->items[0];
+    known = mark->type == BERTH_REPLY_STRING && mark->size > sizeof run_id;
+    if (known && strncmp(mark->string, run_id, sizeof run_id - 1) == 0)
+        return strtoll(mark->string + sizeof run_id, NULL, 10);
+    since = known && promoted ? now_ms : 0;
+    snprintf(text, sizeof text, "%s %" PRId64, run_id, since);
+    return ask(watch, 3, set, &done, NULL) ? -1 : since;
+}
+
+void binding_watch_meet(struct binding_watch *watch, int64_t now_ms)
+{
+    uint64_t servers = berth_redis_servers(watch->redis);
+    int64_t since, until_tick;
+    bool met;
+
+    pthread_mutex_lock(&watch->mutex);
+    met = watch->met == servers;
+    pthread_mutex_unlock(&watch->mutex);
+    if (met)
+        return;
+    since = master_since(watch, now_ms);
+    if (since > now_ms) /* the clock was set back */
+        since = now_ms;
+    until_tick = berth_tick_ms() + since + watch->quarantine_ms - now_ms;
+    pthread_mutex_lock(&watch->mutex);
+    if (since >= 0)
+        watch->met = servers;
+    if (since > 0 && until_tick > watch->quarantine_until_tick)
+        watch->quarantine_until_tick = until_tick;
+    pthread_mutex_unlock(&watch->mutex);
 }
 
 enum berth_code binding_watch_whole(struct binding_watch *watch, struct berth_error *err)

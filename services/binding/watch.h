@@ -18,6 +18,10 @@ BERTH_DEFINE_AUTO(struct binding_watch *, binding_watch_free)
  * against our monotonic clock begins a quarantine. */
 void binding_watch_clock(struct binding_watch *watch, int64_t now_ms, int64_t before_tick,
                          int64_t after_tick);
+/* After an answer of Redis at its time now_ms: a server not met before is asked which one
+ * binding knew last, and told that it is this one. So a process that has just started learns of
+ * a failover that it has not seen. Costs two trips for each server, otherwise none. */
+void binding_watch_meet(struct binding_watch *watch, int64_t now_ms);
 /* The index is whole: absence may be believed, and things be created. One trip.
  * Errors: INDEX_RECOVERING, STORE_UNAVAILABLE. */
 BERTH_MUST_CHECK enum berth_code binding_watch_whole(struct binding_watch *watch,

@@ -102,6 +102,41 @@ def commands(bench):
     return {name: n for name, n in counts.items() if name in ("evalsha", "evalsha_ro", "eval", "eval_ro", "fcall", "get", "set", "script")}
 
 
+# ------------------------------------------------------------------- growth
+
+CLONE = """local from, n, config = KEYS[1], tonumber(ARGV[1]), ARGV[2]
+for i = 1, n do
+    redis.call('COPY', from, from .. '-' .. config .. '-' .. i)
+    redis.call('ZADD', 'berth:{default}:i/c/' .. config, 0, 'grow-' .. config .. '-' .. i)
+end"""
+FORGET = """local from, n, config = KEYS[1], tonumber(ARGV[1]), ARGV[2]
+for i = 1, n do redis.call('UNLINK', from .. '-' .. config .. '-' .. i) end
+redis.call('UNLINK', 'berth:{default}:i/c/' .. config)"""
+
+
+def growth(bench):
+    """a warm resolve among 100,000 bindings against one among ten; MarkStale by the session"""
+    many, key = 100000 // bench.scale, "berth:{default}:s/grow"
+    sizes = {"ten": 10, "many": many, "grow1": 500, "grow10": 5000}
+    bench.client.resolve("grow", config="local")
+    seen = {}
+    for size in ("ten", "many"):
+        bench.suite.redis_cli("eval", CLONE, "1", key, str(sizes[size]), size)
+        tracks = {"echo": [bench.yard.echo()], "resolve": [bench.resolve("grow")]}
+        micros = bench.yard.rounds(bench.n(1000), tracks)
+        seen[size] = p(micros["resolve"], 50) / p(micros["echo"], 50)
+    bench.table.ratio_at_most(f"warm resolve among {many} bindings", seen["many"], "echoes", "among ten", seen["ten"], 1.1)
+    each = {}
+    for size in ("grow1", "grow10"):
+        bench.suite.redis_cli("eval", CLONE, "1", key, str(sizes[size]), size)
+        message = pb.binding.MarkStaleRequest(tenant_id="default", config_id=size, generation=1)
+        mark = call("unix:" + bench.suite.path("run", "binding.sock"), "/berth.binding.v1.BindingService/MarkStale", message)
+        each[size] = median(bench.yard.rounds(5, {"mark": [mark]}, warm=1)["mark"]) / sizes[size]
+    bench.table.ratio_at_most(f"MarkStale, one of {sizes['grow10']}", each["grow10"], "us", f"one of {sizes['grow1']}", each["grow1"], 1.25)
+    for size, n in sizes.items():
+        bench.suite.redis_cli("eval", FORGET, "1", key, str(n), size)
+
+
 # ------------------------------------------------------------------- commands
 
 def run_true(bench):
@@ -304,5 +339,5 @@ def freeze(bench):
     bench.client.resume("freeze")
 
 
-ALL = {"resolve": warm_resolve, "true": run_true, "create": create, "snapshot": from_snapshot, "gigabyte": gigabyte,
+ALL = {"resolve": warm_resolve, "growth": growth, "true": run_true, "create": create, "snapshot": from_snapshot, "gigabyte": gigabyte,
        "rival": rival.versus, "streams": idle_streams, "size": idle_size, "freeze": freeze}

@@ -27,8 +27,7 @@ static void die(const char *what)
     abort();
 }
 
-/* A port that is free now. */
-static int free_port(void)
+int redis_free_port(void)
 {
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -129,7 +128,7 @@ void redis_server_start(struct redis_server *server, const struct redis_server_o
         die("mkdtemp");
     snprintf(server->url, sizeof server->url, "unix:%s/redis.sock", server->folder);
     if (server->options.tcp) {
-        server->port = free_port();
+        server->port = redis_free_port();
         snprintf(server->tcp_url, sizeof server->tcp_url, "redis://127.0.0.1:%d", server->port);
     }
     write_config(server);
@@ -293,7 +292,7 @@ static void launch_sentinel(struct redis_sentinel *sentinel, const struct redis_
 void redis_sentinel_start(struct redis_sentinel *sentinel, const struct redis_server *master,
                           const char *password, int n_replicas)
 {
-    *sentinel = (struct redis_sentinel){.port = free_port()};
+    *sentinel = (struct redis_sentinel){.port = redis_free_port()};
     snprintf(sentinel->folder, sizeof sentinel->folder, "%s/berth-sentinel-XXXXXX",
              getenv("TMPDIR") && strlen(getenv("TMPDIR")) < 40 ? getenv("TMPDIR") : "/tmp");
     if (!mkdtemp(sentinel->folder))

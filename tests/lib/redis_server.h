@@ -24,6 +24,9 @@ struct redis_server {
     int port;
 };
 
+/* A port of 127.0.0.1 that is free now. */
+int redis_free_port(void);
+
 /* Starts one and waits until it answers. options NULL: unix socket only, no password. */
 void redis_server_start(struct redis_server *server,
                         const struct redis_server_options *options);

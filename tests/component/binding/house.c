@@ -15,7 +15,9 @@ enum { PATIENT_MS = 10000 };
 static void open_replica(struct house *house, int i, const struct house_options *o)
 {
     const struct berth_redis_options redis = {
-        .url = o->proxy ? o->proxy->url : house->server.url,
+        .url = o->url     ? o->url
+               : o->proxy ? o->proxy->url
+                          : house->server.url,
         /* Patient by default: the machine may be busy. */
         .command_timeout_ms = o->command_ms ? o->command_ms : PATIENT_MS,
         .connect_timeout_ms = o->command_ms ? 0 : PATIENT_MS,
@@ -69,8 +71,12 @@ void house_open(struct house *house, const struct house_options *options)
     *house = (struct house){0};
     berth_log_setup("test", BERTH_LOG_ERROR);
     berth_rpc_init();
-    redis_server_start(&house->server, &options->redis);
-    house->redis = redis_server_client(&house->server, NULL);
+    if (options->outside)
+        house->server = *options->outside;
+    else
+        redis_server_start(&house->server, &options->redis);
+    house->redis =
+        redis_server_client(&house->server, &(struct berth_redis_options){.url = options->url});
     house_ask(house, "SET", BERTH_KEY_DEPLOYMENT, "test", NULL);
     house_ask(house, "SET", BERTH_KEY_EPOCH, "1", NULL);
     house_ask(house, "HSET", "berth:{t1}:t", "rev", REV, "disabled", "0", "default_config",

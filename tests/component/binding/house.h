@@ -19,6 +19,8 @@ enum { REPLICAS = 2, WAIT_MS = 20000 };
 
 struct house_options {
     struct redis_server_options redis;
+    const struct redis_server *outside; /* taken over in place of one of its own; or NULL */
+    const char *url;       /* of the store, for the services and the test's client; or NULL */
     struct proxy *proxy;   /* between services and Redis, for as long as the house; or NULL */
     int64_t lock_ms;       /* 0: 60 s */
     int64_t turn_min_ms;   /* 0: a minute */

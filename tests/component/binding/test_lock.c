@@ -155,6 +155,58 @@ START_TEST(acquire__1000_wait__no_worker_held_and_all_wake)
 }
 END_TEST
 
+/* The number behind "cmdstat_<name>:calls=" in INFO commandstats; 0: never called. */
+static long calls_of(const char *name)
+{
+    const char *stats = house_ask(&house, "INFO", "commandstats", NULL), *at;
+    char word[64];
+
+    snprintf(word, sizeof word, "cmdstat_%s:calls=", name);
+    at = strstr(stats, word);
+    return at ? strtol(at + strlen(word), NULL, 10) : 0;
+}
+
+/* Two hundred wait at two replicas while the holder works: it is served as if nobody did, and
+ * Redis is asked as often as two would ask. */
+START_TEST(acquire__200_wait_at_two_replicas__no_herd)
+{
+    enum { RENEWALS = 10, WORK_MS = 100, LOOKS = 20 }; /* looks of a replica in that time */
+    struct waiting waiting[REPLICAS] = {{0}};
+    struct grant holder = house_acquire(&house, 0, (struct want){"s", .attempt = 1});
+    int64_t quickest = INT64_MAX;
+    long looked;
+
+    for (int i = 0; i < REPLICAS; i++)
+        ask_many(&waiting[i], 100, i, WAIT_MS);
+    for (int i = 0; i < REPLICAS; i++)
+        await(binding_park_count(house.replica[i].binding->park) == 100);
+    house_ask(&house, "CONFIG", "RESETSTAT", NULL);
+    for (int i = 0; i < RENEWALS; i++) {
+        int64_t begin = berth_tick_ms(), took;
+
+        ck_reason(house_renew_lock(&house, i % REPLICAS, "s", &holder, NULL), "");
+        took = berth_tick_ms() - begin;
+        quickest = took < quickest ? took : quickest;
+        await(berth_tick_ms() - begin >= WORK_MS);
+    }
+    looked = calls_of("evalsha_ro") - RENEWALS;
+    ck_assert_int_le(looked, (long)REPLICAS * LOOKS);
+    ck_assert_int_eq(calls_of("evalsha"), RENEWALS);
+    ck_assert_int_le(quickest, 20);
+
+    house_ask(&house, "CONFIG", "RESETSTAT", NULL);
+    ck_reason(house_bind(&house, 0, "s", &holder, "the-one"), "");
+    for (int i = 0; i < REPLICAS; i++)
+        await(atomic_load(&waiting[i].n_done) == 100);
+    ck_assert_int_le(calls_of("evalsha_ro"), 10);
+    ck_assert_int_eq(calls_of("evalsha"), 1);
+    for (int i = 0; i < REPLICAS; i++) {
+        ck_assert_int_eq(atomic_load(&waiting[i].n_ok), 100);
+        berth_pool_free(waiting[i].pool);
+    }
+}
+END_TEST
+
 /* The lock is given back at one replica; who waits at the other sees it. */
 START_TEST(acquire__given_back_at_other_replica__woken)
 {
@@ -368,6 +420,7 @@ int main(void)
     tcase_add_test(tc, acquire__64_race_for_new_session__one_grant);
     tcase_add_test(tc, acquire__64_race_while_store_pauses__one_grant);
     tcase_add_test(tc, acquire__1000_wait__no_worker_held_and_all_wake);
+    tcase_add_test(tc, acquire__200_wait_at_two_replicas__no_herd);
     tcase_add_test(tc, acquire__given_back_at_other_replica__woken);
     tcase_add_test(tc, acquire__deadline_while_waiting__lock_wait);
     tcase_add_test(tc, acquire__cancelled_while_waiting__forgotten);

@@ -255,6 +255,30 @@ START_TEST(redis__loading__unavailable_until_loaded)
 }
 END_TEST
 
+/* Decided on one server, not written to the next. */
+START_TEST(cas_only_on__another_server__not_written)
+{
+    BERTH_AUTO(berth_cas_free) struct berth_cas *cas = berth_cas_new();
+    struct berth_error err = {0};
+    bool applied = false;
+    uint64_t before;
+
+    start(NULL);
+    check_well();
+    before = berth_redis_servers(redis);
+    berth_cas_write(cas, "HSET", KEY, "n", "2", NULL);
+    berth_cas_only_on(cas, before);
+    ck_assert_int_eq(berth_cas_run(redis, cas, false, &applied, NULL, NULL, &err), BERTH_OK);
+    redis_server_kill(&server);
+    redis_server_again(&server);
+    check_well();
+    check_refused(berth_cas_run(redis, cas, false, &applied, NULL, NULL, &err), &err,
+                  "another server");
+    ck_assert_uint_eq(berth_redis_servers(redis), before + 1);
+    stop();
+}
+END_TEST
+
 /* What no command of ours can bring about. */
 START_TEST(redis__transaction_given_up__a_bug_of_ours)
 {
@@ -305,6 +329,7 @@ int main(void)
     tcase_add_test(tcase, redis__credentials_taken_away__refused);
     tcase_add_test(tcase, redis__script_that_never_ends__unavailable_within_a_second);
     tcase_add_test(tcase, redis__loading__unavailable_until_loaded);
+    tcase_add_test(tcase, cas_only_on__another_server__not_written);
     tcase_add_test(tcase, redis__transaction_given_up__a_bug_of_ours);
     tcase_add_test(tcase, redis__too_many_clients__unavailable);
     suite_add_tcase(suite, tcase);
