@@ -93,6 +93,8 @@ static enum berth_code make_room(struct berth_redis *redis, const char *deployme
     if (code || size->integer == 0)
         return code;
     code = berth_deployment_check(redis, deployment, &why);
+    if (code == BERTH_INVALID_ARGUMENT && record_is_emptied(redis))
+        return BERTH_OK;
     if (code) {
         if (err)
             *err = why;

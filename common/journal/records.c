@@ -418,9 +418,23 @@ struct berth_records *berth_records_free(struct berth_records *records)
     return NULL;
 }
 
+bool record_is_emptied(struct berth_redis *redis)
+{
+    BERTH_AUTO(berth_reply_free) struct berth_reply *scan = NULL;
+    const struct berth_reply *keys;
+
+    if (record_call(redis, &scan, NULL, "SCAN", "0", "COUNT", "1000", NULL) ||
+        scan->n_items != 2 || strcmp(scan->items[0]->string, "0") != 0)
+        return false;
+    keys = scan->items[1];
+    for (size_t i = 0; i < keys->n_items; i++)
+        if (strncmp(keys->items[i]->string, "berth:", strlen("berth:")) != 0)
+            return false;
+    return true;
+}
+
 enum berth_code berth_records_claim(struct berth_records *records, struct berth_error *err)
 {
-    BERTH_AUTO(berth_reply_free) struct berth_reply *size = NULL;
     BERTH_AUTO(berth_reply_free) struct berth_reply *set = NULL;
     struct berth_journal_count count = {0};
     struct berth_error why = {0};
@@ -428,9 +442,7 @@ enum berth_code berth_records_claim(struct berth_records *records, struct berth_
 
     if (records->journal)
         berth_journal_count(records->journal, &count);
-    if (code == BERTH_INVALID_ARGUMENT && count.n_live > 0 &&
-        record_call(records->redis, &size, NULL, "DBSIZE", NULL) == BERTH_OK &&
-        size->integer == 0) {
+    if (code == BERTH_INVALID_ARGUMENT && count.n_live > 0 && record_is_emptied(records->redis)) {
         berth_log_error("the store has lost its content, recovering it from the journals");
         code = record_call(records->redis, &set, &why, "SET", BERTH_KEY_DEPLOYMENT,
                            records->deployment, "NX", NULL);

@@ -47,9 +47,9 @@ BERTH_MUST_CHECK enum berth_code berth_records_start(struct berth_records *recor
 struct berth_records *berth_records_free(struct berth_records *records);
 BERTH_DEFINE_AUTO(struct berth_records *, berth_records_free)
 
-/* Like berth_deployment_check(); but an empty store is taken for one that has lost its content
- * where there is a journal with records in it, and gets its deployment's id back.
- * Errors: FIELD_INVALID (deployment); STORE_UNAVAILABLE. */
+/* Like berth_deployment_check(); but a store with nothing of its own is taken for one that lost
+ * it where there is a journal with records in it, and gets its deployment's id back. Errors:
+ * FIELD_INVALID (deployment); STORE_UNAVAILABLE. */
 BERTH_MUST_CHECK enum berth_code berth_records_claim(struct berth_records *records,
                                                      struct berth_error *err);
 
@@ -98,7 +98,7 @@ char *berth_records_metrics(struct berth_records *records);
 #define BERTH_KEY_RECOVERY "berth:recovery"
 /* HASH of the writers' journals: id -> JSON: name, seen_ms, keys (ids of suite keys). */
 #define BERTH_KEY_JOURNALS "berth:journals"
-#define BERTH_FIELD_RECOVERING "recovering" /* of a config, and of its tenant */
+#define BERTH_FIELD_RECOVERING "recovering" /* of a tenant's document */
 
 /* Are all journals read back? *ret_missing names one that is not. Also false before anybody has
  * begun. Errors: STORE_UNAVAILABLE. */
@@ -106,9 +106,17 @@ BERTH_MUST_CHECK enum berth_code berth_recovery_read_back(struct berth_redis *re
                                                           bool *ret_done, int64_t *ret_lost_ms,
                                                           char ret_missing[128],
                                                           struct berth_error *err);
-/* By the operator: the journal of this id, or name, will not come back. */
+/* By the operator: the journal of this id will not come back; or, "<tenant>/<config>", this
+ * config's backend will not. Errors: FIELD_INVALID where nobody waits for it. */
 BERTH_MUST_CHECK enum berth_code
-berth_recovery_without(struct berth_redis *redis, const char *journal, struct berth_error *err);
+berth_recovery_without(struct berth_redis *redis, const char *what, struct berth_error *err);
+/* A config could not be listed: its tenant's sessions without a record are not made until it
+ * was. And it was. */
+BERTH_MUST_CHECK enum berth_code berth_recovery_mark(struct berth_redis *redis,
+                                                     const char *tenant, const char *config_id,
+                                                     bool recovering, struct berth_error *err);
+/* SET of "<tenant>/<config>" that are marked. */
+#define BERTH_KEY_UNLISTED "berth:recovery:unlisted"
 
 /* -------------------------------------------------------------------- backups */
 

@@ -350,20 +350,105 @@ enum berth_code berth_recovery_read_back(struct berth_redis *redis, bool *ret_do
     return BERTH_OK;
 }
 
-enum berth_code berth_recovery_without(struct berth_redis *redis, const char *journal,
+/* The field that binding reads with every session. */
+static enum berth_code mark_tenant(struct berth_redis *redis, const char *tenant,
+                                   bool recovering, struct berth_error *err)
+{
+    static const char *const fields[] = {"rev", BERTH_FIELD_RECOVERING};
+    char key[BERTH_KEY_MAX], rev[17];
+    const struct berth_redis_get get = {
+        .key = berth_key_tenant(key, tenant), .fields = fields, .n_fields = 2};
+    bool applied = false;
+
+    for (int i = 0; i < TRIES && !applied; i++) {
+        BERTH_AUTO(berth_cas_free) struct berth_cas *cas = berth_cas_new();
+        struct berth_doc doc;
+        int64_t now_ms;
+        bool is_marked;
+        enum berth_code code = berth_redis_read(redis, &get, 1, &now_ms, &doc, err);
+
+        if (code)
+            return code;
+        snprintf(rev, sizeof rev, "%s", berth_doc_get(&doc, "rev"));
+        is_marked = berth_doc_has(&doc, BERTH_FIELD_RECOVERING);
+        berth_doc_deinit(&doc);
+        if (!rev[0] || is_marked == recovering)
+            return BERTH_OK;
+        berth_cas_expect(cas, key, rev);
+        berth_cas_write(cas, "HSET", key, "rev", berth_rev_new(rev), NULL);
+        if (recovering)
+            berth_cas_write(cas, "HSET", key, BERTH_FIELD_RECOVERING, "1", NULL);
+        else
+            berth_cas_write(cas, "HDEL", key, BERTH_FIELD_RECOVERING, NULL);
+        code = berth_cas_run_settled(redis, cas, true, &applied, &now_ms, err);
+        if (code)
+            return code;
+    }
+    return applied ? BERTH_OK : berth_fail(err, BERTH_REASON_CONFLICT, NULL);
+}
+
+static bool has_member_of(const struct berth_reply *members, const char *tenant)
+{
+    size_t len = strlen(tenant);
+
+    for (size_t i = 0; i < members->n_items; i++)
+        if (strncmp(members->items[i]->string, tenant, len) == 0 &&
+            members->items[i]->string[len] == '/')
+            return true;
+    return false;
+}
+
+enum berth_code berth_recovery_mark(struct berth_redis *redis, const char *tenant,
+                                    const char *config_id, bool recovering,
+                                    struct berth_error *err)
+{
+    BERTH_AUTO(berth_reply_free) struct berth_reply *changed = NULL;
+    BERTH_AUTO(berth_reply_free) struct berth_reply *left = NULL;
+    char member[2 * RECORDS_ID_MAX + 2];
+    enum berth_code code = recovering ? mark_tenant(redis, tenant, true, err) : BERTH_OK;
+
+    snprintf(member, sizeof member, "%.128s/%.128s", tenant, config_id);
+    if (!code)
+        code = record_call(redis, &changed, err, recovering ? "SADD" : "SREM",
+                           BERTH_KEY_UNLISTED, member, NULL);
+    if (code || recovering)
+        return code;
+    code = record_call(redis, &left, err, "SMEMBERS", BERTH_KEY_UNLISTED, NULL);
+    if (!code && !has_member_of(left, tenant))
+        code = mark_tenant(redis, tenant, false, err);
+    return code;
+}
+
+static enum berth_code without_config(struct berth_redis *redis, const char *what,
+                                      const char *slash, struct berth_error *err)
+{
+    BERTH_AUTO(berth_reply_free) struct berth_reply *there = NULL;
+    char tenant[RECORDS_ID_MAX + 1];
+    enum berth_code code =
+        record_call(redis, &there, err, "SISMEMBER", BERTH_KEY_UNLISTED, what, NULL);
+
+    if (!code && there->integer == 0)
+        return berth_fail_field(err, "recover_without", "config '%s' is not waited for", what);
+    snprintf(tenant, sizeof tenant, "%.*s", (int)(slash - what), what);
+    return code ? code : berth_recovery_mark(redis, tenant, slash + 1, false, err);
+}
+
+enum berth_code berth_recovery_without(struct berth_redis *redis, const char *what,
                                        struct berth_error *err)
 {
     BERTH_AUTO(berth_reply_free) struct berth_reply *there = NULL;
     BERTH_AUTO(berth_reply_free) struct berth_reply *said = NULL;
+    const char *slash = strchr(what, '/');
     char field[RECORDS_ID_MAX + 16];
     enum berth_code code;
 
-    snprintf(field, sizeof field, "writer:%.128s", journal);
+    if (slash)
+        return without_config(redis, what, slash, err);
+    snprintf(field, sizeof field, "writer:%.128s", what);
     code = record_call(redis, &there, err, "HEXISTS", BERTH_KEY_RECOVERY, field, NULL);
     if (!code && there->integer == 0)
-        return berth_fail_field(err, "recover_without", "no journal '%s' is waited for",
-                                journal);
-    snprintf(field, sizeof field, "restored:%.128s", journal);
+        return berth_fail_field(err, "recover_without", "no journal '%s' is waited for", what);
+    snprintf(field, sizeof field, "restored:%.128s", what);
     if (!code)
         code =
             record_call(redis, &said, err, "HSET", BERTH_KEY_RECOVERY, field, "given up", NULL);

@@ -28,6 +28,8 @@ struct binding_tenant {
     bool exists;
     bool disabled;
     char default_config[129];
+    bool recovering;       /* a config of it was not listed since the index was lost: who has no
+                              record may have a sandbox there */
     uint32_t max_sessions; /* 0: as many as they like */
 };
 

@@ -67,6 +67,9 @@ static enum berth_code check_record(const struct binding_view *view,
 static enum berth_code check_new_config(const struct binding_view *view,
                                         struct berth_error *err)
 {
+    if (view->tenant.recovering)
+        return berth_fail(err, BERTH_REASON_INDEX_RECOVERING,
+                          "a config of the tenant could not be listed yet");
     if (!view->config_id[0])
         return berth_fail(err, BERTH_REASON_CONFIG_NOT_FOUND,
                           "no config named, and the tenant has no default");

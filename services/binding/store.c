@@ -71,8 +71,8 @@ bool binding_store_quarantined(struct binding_store *store)
 
 /* -------------------------------------------------------------------------- read */
 
-static const char *const tenant_fields[] = {"rev", "disabled", "default_config",
-                                            "max_sessions"};
+static const char *const tenant_fields[] = {"rev", "disabled", "default_config", "max_sessions",
+                                            "recovering"};
 static const char *const config_fields[] = {
     "rev",      "state",           "account", "keyed", "create_horizon_ms", "cordon_until_ms",
     "template", "next_generation", "image"};
@@ -107,6 +107,7 @@ static enum berth_code take_tenant(const struct berth_doc *doc, struct binding_t
     ret->exists = true;
     ret->disabled = disabled[0] == '1';
     snprintf(ret->default_config, sizeof ret->default_config, "%s", config);
+    ret->recovering = berth_doc_has(doc, "recovering");
     ret->max_sessions = (uint32_t)strtoul(berth_doc_get(doc, "max_sessions"), NULL, 10);
     return BERTH_OK;
 }
@@ -475,9 +476,13 @@ static bool is_absence(enum berth_reason reason)
 
 /* What does not come back from here may not be told, or not be done, while the index is lost.
  */
-static enum berth_code refuse(struct binding_store *store, enum berth_code code,
-                              const struct berth_error *why, struct berth_error *err)
+static enum berth_code refuse(struct binding_store *store, const struct binding_tenant *tenant,
+                              enum berth_code code, const struct berth_error *why,
+                              struct berth_error *err)
 {
+    if (why->reason == BERTH_REASON_SESSION_NOT_FOUND && tenant && tenant->recovering)
+        return berth_fail(err, BERTH_REASON_INDEX_RECOVERING,
+                          "a config of the tenant could not be listed yet");
     if (is_absence(why->reason)) {
         enum berth_code whole = binding_watch_whole(store->watch, err);
 
@@ -495,7 +500,7 @@ enum berth_code binding_store_absent(struct binding_store *store, enum berth_rea
     struct berth_error why = {0};
     enum berth_code code = berth_fail(&why, reason, NULL);
 
-    return refuse(store, code, &why, err);
+    return refuse(store, NULL, code, &why, err);
 }
 
 enum berth_code binding_store_decide(struct binding_store *store, const struct binding_ref *ref,
@@ -514,7 +519,7 @@ enum berth_code binding_store_decide(struct binding_store *store, const struct b
         code = binding_finish(view, plan, false, &why);
     if (code) {
         binding_plan_deinit(plan);
-        return refuse(store, code, &why, err);
+        return refuse(store, &view->tenant, code, &why, err);
     }
     if (plan->needs_whole) {
         code = binding_watch_whole(store->watch, err);

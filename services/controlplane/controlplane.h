@@ -42,6 +42,7 @@ struct cp {
     struct berth_keyring *keyring; /* changes while in use: keys.h */
     struct cp_keys *keys;
     struct berth_records *records;
+    struct cp_recover *recover;
     struct berth_channel *binding;
     struct cp_adapter adapters[CP_BACKENDS_MAX];
     size_t n_adapters;

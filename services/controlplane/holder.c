@@ -118,6 +118,8 @@ static void read_grant(struct cp_holder *h)
         snprintf(plan->sandbox_id, sizeof plan->sandbox_id, "%s", grant->binding->sandbox_id);
     }
     read_intents(h);
+    if (h->n_found > 0)
+        cp_take_candidates(h);
 }
 
 /* ------------------------------------------------------------------- steps */

@@ -29,6 +29,10 @@ struct cp_holder {
     const char *turn_token;        /* "" : none */
     const char *failed_sandbox_id; /* "" : none */
     enum plan_want want;
+    /* With PLAN_ADOPT: the sandboxes of the session, as a whole list of its config had them;
+     * none: they are asked for. */
+    Berth__Common__V1__Sandbox *const *found;
+    size_t n_found;
     int64_t unless_active_after_ms; /* idle: not if it was used later than that */
 
     /* Results. */

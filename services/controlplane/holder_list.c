@@ -41,6 +41,13 @@ static void note(struct cp_holder *h, const Sandbox *sandbox)
         memset(candidate->attempt, 0, PLAN_ATTEMPT_SIZE);
 }
 
+void cp_take_candidates(struct cp_holder *h)
+{
+    for (size_t i = 0; i < h->n_found; i++)
+        note(h, h->found[i]);
+    h->plan.listed = !h->more_found;
+}
+
 static enum berth_code incomplete(const struct cp_holder *h, const char *why,
                                   struct berth_error *err)
 {

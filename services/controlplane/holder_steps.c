@@ -448,16 +448,58 @@ static enum berth_code commit_bind(struct cp_holder *h, Binding *binding, bool m
     return code;
 }
 
+/* As it was listed; NULL: it was not, or is not paused. */
+static Sandbox *find_paused(const struct cp_holder *h, const char *sandbox_id)
+{
+    for (size_t i = 0; i < h->n_found; i++)
+        if (strcmp(h->found[i]->sandbox_id, sandbox_id) == 0 &&
+            h->found[i]->state == BERTH__COMMON__V1__SANDBOX_STATE__SANDBOX_STATE_PAUSED)
+            return h->found[i];
+    return NULL;
+}
+
+/* A paused one sleeps on: it is bound as it is, and connected by who needs it. */
+static enum berth_code adopt_paused(struct cp_holder *h, Sandbox *sandbox, bool *ret_done,
+                                    struct berth_error *err)
+{
+    Binding binding = BERTH__BINDING__V1__BINDING__INIT;
+    uint8_t attempt[PLAN_ATTEMPT_SIZE];
+    enum berth_code code;
+
+    binding.backend = h->config->target->backend;
+    binding.config_id = (char *)h->config->config_id;
+    binding.sandbox_id = sandbox->sandbox_id;
+    binding.image = sandbox->image;
+    binding.create_time = sandbox->create_time;
+    binding.end_time = sandbox->end_time;
+    binding.fence = cp_lock_grant(h->lock)->fence;
+    binding.account = h->config->target->fingerprint;
+    binding.power = BERTH__BINDING__V1__POWER__POWER_PAUSED;
+    binding.origin = BERTH__BINDING__V1__ORIGIN__ORIGIN_ADOPTED;
+    if (cp_tag_bytes(sandbox, CP_TAG_ATTEMPT, attempt, sizeof attempt))
+        binding.attempt = (ProtobufCBinaryData){sizeof attempt, attempt};
+    if (binding.image)
+        binding.image->generation = cp_tag_number(sandbox, CP_TAG_GENERATION);
+    h->outcome = CP_ADOPTED;
+    code = commit_bind(h, &binding, false, h->plan.n_candidates - 1, err);
+    *ret_done = !h->doomed;
+    return code;
+}
+
 enum berth_code cp_step_adopt(struct cp_holder *h, const char *sandbox_id, bool *ret_done,
                               struct berth_error *err)
 {
+    Sandbox *paused = find_paused(h, sandbox_id);
     ConnectSandboxResponse *resp = NULL;
     ProtobufCBinaryData sealed = {0};
     uint8_t attempt[PLAN_ATTEMPT_SIZE];
     struct berth_error why;
     Binding binding;
-    enum berth_code code = connect_sandbox(h, sandbox_id, NULL, &resp, &why);
+    enum berth_code code;
 
+    if (paused)
+        return adopt_paused(h, paused, ret_done, err);
+    code = connect_sandbox(h, sandbox_id, NULL, &resp, &why);
     if (code && says_gone(&why, sandbox_id)) {
         plan_note_gone(&h->plan, sandbox_id);
         return BERTH_OK;

@@ -24,6 +24,8 @@ CP_STEP cp_step_tombstone(struct cp_holder *h, struct berth_error *err);
 CP_STEP cp_step_still(struct cp_holder *h, struct berth_error *err);
 CP_STEP cp_step_rest(struct cp_holder *h, struct berth_error *err);
 
+/* holder_list.c: those that were found already. */
+void cp_take_candidates(struct cp_holder *h);
 /* holder_list.c: the sandboxes of the session by their tags, all pages.
  * Errors: BACKEND_UNAVAILABLE where the list is not whole. */
 CP_STEP cp_list_candidates(struct cp_holder *h, struct berth_error *err);

@@ -19,6 +19,7 @@
 #include "services/controlplane/config_ops.h"
 #include "services/controlplane/controlplane.h"
 #include "services/controlplane/keys.h"
+#include "services/controlplane/recover.h"
 #include "services/controlplane/token_store.h"
 
 struct settings {
@@ -94,6 +95,7 @@ static void cp_free(struct cp *cp)
         return;
     /* Jobs first: they use everything else, and reads of the cache make jobs. */
     cp->keys = cp_keys_free(cp->keys);
+    cp->recover = cp_recover_free(cp->recover);
     cp->records = berth_records_free(cp->records);
     cp_cache_quiet(cp->cache);
     cp->bulkhead = cp_bulkhead_free(cp->bulkhead);
@@ -250,6 +252,8 @@ static enum berth_code start(const void *config, const struct berth_runtime *run
             &cp->changes, err);
     if (!code)
         code = berth_records_start(cp->records, err);
+    if (!code)
+        code = cp_recover_new(cp, &cp->recover, err);
     if (!code)
         code = cp_keys_run(cp->keys, err);
     if (code)
@@ -411,7 +415,7 @@ static enum berth_code import_over(const void *config, const char *deployment, c
 }
 
 static enum berth_code recover_without(const void *config, const char *deployment,
-                                       const char *journal, struct berth_error *err)
+                                       const char *what, struct berth_error *err)
 {
     BERTH_AUTO(berth_redis_free) struct berth_redis *redis = NULL;
     enum berth_code code =
@@ -420,9 +424,9 @@ static enum berth_code recover_without(const void *config, const char *deploymen
     if (!code)
         code = berth_deployment_check(redis, deployment, err);
     if (!code)
-        code = berth_recovery_without(redis, journal, err);
+        code = berth_recovery_without(redis, what, err);
     if (!code)
-        printf("recovery goes on without journal %s\n", journal);
+        printf("recovery goes on without %s\n", what);
     return code;
 }
 
@@ -431,7 +435,8 @@ static const struct berth_command commands[] = {
      export_records},
     {"--import", "FILE", "bring the records of FILE into an empty store", import_records},
     {"--import-over", "FILE", "the same, in place of all that is in the store", import_over},
-    {"--recover-without", "JOURNAL", "recover though this journal will not come back",
+    {"--recover-without", "WHAT",
+     "recover though a journal (its id) or a config (TENANT/CONFIG) will not come back,",
      recover_without},
 };
 

@@ -64,12 +64,12 @@ bool cp_set_tags(CreateSandboxRequest *req, const struct cp_tags *tags,
     return set_labels(req, spec) && set_tag(req, CP_TAG_DEPLOYMENT, tags->deployment) &&
            set_tag(req, CP_TAG_TENANT, tags->tenant) &&
            set_tag(req, CP_TAG_SESSION, tags->session) &&
-           set_tag(req, "berth.config", tags->config) &&
+           set_tag(req, CP_TAG_CONFIG, tags->config) &&
            set_tag(req, "berth.backend", tags->backend) &&
            set_tag(req, "berth.account", tags->account_hex) &&
            set_tag(req, "berth.v", CP_TAG_VERSION) &&
            set_tag_number(req, CP_TAG_GENERATION, tags->generation) &&
-           set_tag_number(req, "berth.fence", tags->fence) &&
+           set_tag_number(req, CP_TAG_FENCE, tags->fence) &&
            set_tag(req, CP_TAG_ATTEMPT, attempt) &&
            set_tag_number(req, "berth.created", (uint64_t)tags->create_ms) &&
            set_tag(req, "berth.kind",

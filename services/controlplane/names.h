@@ -13,6 +13,8 @@ enum { CP_UNIQUE_KEY_SIZE = 33, CP_CONFIG_ID_SIZE = 129, CP_ACCOUNT_HEX_SIZE = 6
 #define CP_TAG_DEPLOYMENT "berth.deployment"
 #define CP_TAG_TENANT "berth.tenant"
 #define CP_TAG_SESSION "berth.session"
+#define CP_TAG_CONFIG "berth.config"
+#define CP_TAG_FENCE "berth.fence"
 #define CP_TAG_ATTEMPT "berth.attempt"
 #define CP_TAG_GENERATION "berth.generation"
 #define CP_TAG_VERSION "1"

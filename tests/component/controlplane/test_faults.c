@@ -123,6 +123,8 @@ END_TEST
  */
 START_TEST(epoch__missing__nothing_created)
 {
+    /* A journal that nobody has keeps it from being recovered at once. */
+    berth_reply_free(redis_run(town.store, "HSET", "berth:recovery", "writer:away", "x", NULL));
     berth_reply_free(redis_run(town.store, "DEL", "berth:epoch", NULL));
     unavailable("s1");
     ck_assert_uint_eq(fake_count(town.fake, FAKE_CREATE), 0);

@@ -381,7 +381,11 @@ START_TEST(claim__store_emptied__only_with_a_journal)
     ask("SET", "berth:epoch", "1", NULL, NULL, NULL);
     put(records, TENANT, "one");
     lose();
+    ask("SET", "berth:reaper", "a lease", NULL, NULL, NULL); /* a process that goes on */
     ck_assert_int_eq(berth_records_claim(records, NULL), BERTH_OK);
+    lose();
+    ask("SET", "theirs", "x", NULL, NULL, NULL);
+    ck_assert_int_eq(berth_records_claim(records, NULL), BERTH_INVALID_ARGUMENT);
     lose();
     ask("SET", "berth:deployment", "another", NULL, NULL, NULL);
     ck_assert_int_eq(berth_records_claim(records, NULL), BERTH_INVALID_ARGUMENT);

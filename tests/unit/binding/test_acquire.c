@@ -224,6 +224,27 @@ START_TEST(acquire__not_keyed__no_create_intent_yet)
 }
 END_TEST
 
+/* A config of the tenant could not be listed since the index was lost: who has no record may
+ * have a sandbox there, and waits; who has one goes on. */
+START_TEST(acquire__tenant_not_all_listed__only_what_has_a_record)
+{
+    struct bench bench;
+
+    bench_init(&bench);
+    bench.tenant.recovering = true;
+    ck_reason(bench_acquire(&bench, bench_want(BINDING_WANT_ENSURE, ATTEMPT("1"))).reason,
+              "INDEX_RECOVERING");
+    ck_assert(!bench.exists);
+    bench.tenant.recovering = false;
+    put_state(&bench, 1);
+    bench.tenant.recovering = true;
+    ck_assert_int_eq(
+        bench_acquire(&bench, bench_want(BINDING_WANT_ENSURE, ATTEMPT("2"))).decision,
+        BINDING_USE);
+    bench_deinit(&bench);
+}
+END_TEST
+
 /* Tenant and config of a session to be. Each row: what is wrong, the answer. */
 static const struct {
     const char *what, *reason;
@@ -597,6 +618,7 @@ int main(void)
     tcase_add_test(tc, acquire__warm__no_write);
     tcase_add_test(tc, acquire__new_session__record_lock_and_intent_in_one);
     tcase_add_test(tc, acquire__not_keyed__no_create_intent_yet);
+    tcase_add_test(tc, acquire__tenant_not_all_listed__only_what_has_a_record);
     tcase_add_loop_test(tc, acquire__new_session__tenant_and_config_judged, 0,
                         (int)BERTH_COUNT(new_rows));
     tcase_add_test(tc, acquire__cordoned__old_session_used);
