@@ -52,6 +52,7 @@ struct cp {
     struct cp_verified *verified;
     struct berth_auth *auth;
     struct cp_changes *changes;
+    struct cp_events *events;
     atomic_bool store_checked; /* the store is our deployment's */
     atomic_int background;     /* jobs that nobody waits for */
 };
@@ -86,3 +87,4 @@ CP_METHODS(template);
 CP_METHODS(internal);
 CP_METHODS(changes);
 CP_METHODS(settle);
+CP_METHODS(event);

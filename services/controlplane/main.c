@@ -18,6 +18,7 @@
 #include "services/controlplane/changes.h"
 #include "services/controlplane/config_ops.h"
 #include "services/controlplane/controlplane.h"
+#include "services/controlplane/events.h"
 #include "services/controlplane/keys.h"
 #include "services/controlplane/recover.h"
 #include "services/controlplane/token_store.h"
@@ -32,6 +33,7 @@ struct settings {
     int64_t verify_interval, resolve_timeout;
     int64_t backend_calls;
     char *allow_private_targets;
+    int64_t event_heartbeat;
 };
 
 #define KEY(field, type, value, doc)                                                           \
@@ -73,18 +75,20 @@ static const struct berth_config_key keys[] = {
     KEY(allow_private_targets, STR, "config",
         "who may let configs reach private addresses: \"config\": each by its "
         "allow_private_endpoints; \"never\": none, whatever it says"),
+    KEY(event_heartbeat, MS, "15s", "silence of WatchEvents before it gives a sign of life"),
 };
 #undef KEY
 
 enum {
     WORKERS_FREE = 8,
     LISTEN_CONNECTIONS = 4, /* below that none can be spared for listening */
+    EVENT_BLOCK_MS = 250,
 };
 
 static const char *const services[] = {
     "berth.control.v1.ConfigService",   "berth.control.v1.SessionService",
     "berth.control.v1.TemplateService", "berth.control.v1.TenantService",
-    "berth.control.v1.InternalService",
+    "berth.control.v1.InternalService", "berth.control.v1.EventService",
 };
 
 /* ------------------------------------------------------------------------ life */
@@ -93,6 +97,7 @@ static void cp_free(struct cp *cp)
 {
     if (!cp)
         return;
+    cp->events = cp_events_free(cp->events);
     /* Jobs first: they use everything else, and reads of the cache make jobs. */
     cp->keys = cp_keys_free(cp->keys);
     cp->recover = cp_recover_free(cp->recover);
@@ -162,6 +167,12 @@ static enum berth_code make_parts(struct cp *cp, const struct settings *c,
         code = cp_bulkhead_new(cp->runtime->pool, &bulkhead_options, &cp->bulkhead, err);
     if (!code)
         code = cp_locks_new(cp->runtime->loop, cp->runtime->pool, cp->binding, &cp->locks, err);
+    if (!code)
+        code =
+            cp_events_new(cp, c->event_heartbeat,
+                          c->redis.timeout_ms / 3 < EVENT_BLOCK_MS ? c->redis.timeout_ms / 3 + 1
+                                                                   : EVENT_BLOCK_MS,
+                          &cp->events, err);
     cp->verified = cp_verified_new();
     if (!code && !cp->verified)
         code = berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
@@ -230,6 +241,8 @@ static enum berth_code start(const void *config, const struct berth_runtime *run
         strcmp(c->allow_private_targets, "never") != 0)
         return berth_fail_field(err, "allow_private_targets", "must be config or never");
     cp->no_private_targets = strcmp(c->allow_private_targets, "never") == 0;
+    if (c->event_heartbeat < 100)
+        return berth_fail_field(err, "event_heartbeat", "must be at least 100ms");
     cp->runtime = runtime;
     cp->verify_interval_ms = c->verify_interval;
     cp->resolve_timeout_ms = c->resolve_timeout;
@@ -300,8 +313,12 @@ static char *metrics(void *service)
                  "# HELP berth_backend_calls Work for backends: running and waiting.\n"
                  "# TYPE berth_backend_calls gauge\n"
                  "berth_backend_calls{state=\"running\"} %u\n"
-                 "berth_backend_calls{state=\"waiting\"} %u\n%s%s",
-                 running, queued, of_keys ? of_keys : "", of_records ? of_records : "") < 0)
+                 "berth_backend_calls{state=\"waiting\"} %u\n"
+                 "# HELP berth_event_watchers Callers of WatchEvents now.\n"
+                 "# TYPE berth_event_watchers gauge\n"
+                 "berth_event_watchers %u\n%s%s",
+                 running, queued, cp_events_watchers(cp->events), of_keys ? of_keys : "",
+                 of_records ? of_records : "") < 0)
         return NULL;
     return text;
 }

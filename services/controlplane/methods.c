@@ -16,6 +16,7 @@ const struct berth_method *cp_methods(size_t *ret_n)
         {cp_session_read_methods, cp_n_session_read_methods},
         {cp_turn_methods, cp_n_turn_methods},
         {cp_template_methods, cp_n_template_methods},
+        {cp_event_methods, cp_n_event_methods},
         {cp_internal_methods, cp_n_internal_methods},
         {cp_changes_methods, cp_n_changes_methods},
         {cp_settle_methods, cp_n_settle_methods},

@@ -153,7 +153,7 @@ void process_kill(struct process *process)
     }
 }
 
-static void process_stop(struct process *process)
+void process_stop(struct process *process)
 {
     int status = 0;
 
@@ -508,6 +508,8 @@ static void start_planes(struct town *town, const struct town_options *options)
             add(plane, "--redis_connections=3");
         if (options->verify)
             add(plane, "--verify_interval=%s", options->verify);
+        if (options->heartbeat)
+            add(plane, "--event_heartbeat=%s", options->heartbeat);
         if (i == 0) {
             snprintf(target, sizeof target, "127.0.0.1:%d", port);
             ck_assert_int_eq(berth_channel_new(target, NULL, &town->outside, NULL), BERTH_OK);

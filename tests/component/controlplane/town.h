@@ -55,6 +55,7 @@ struct town_options {
     const char *build_lease; /* of skills; NULL: 15s */
     const char *lock_lease;  /* "": 60s */
     const char *verify;      /* verify_interval; NULL: 30s */
+    const char *heartbeat;   /* event_heartbeat; NULL: 15s */
     bool not_keyed;
     bool no_config;      /* tenants only */
     bool metrics;        /* for town_metrics() */
@@ -68,6 +69,8 @@ void town_close(struct town *town);
 
 void process_start(struct process *process);
 void process_kill(struct process *process); /* kill -9 */
+/* SIGTERM; it must end well. */
+void process_stop(struct process *process);
 /* Until the process serves. */
 void town_wait_ready(struct town *town);
 
