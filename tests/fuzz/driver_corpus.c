@@ -44,6 +44,7 @@ static int check_file(const char *folder, const char *name)
     if (wrong)
         fprintf(stderr, "%s: %s\n", path, accepted ? "accepted" : "refused");
     free(data);
+    fuzz_collect_edges();
     return wrong;
 }
 
@@ -64,6 +65,7 @@ int main(int argc, char **argv)
         n++;
     }
     closedir(folder);
+    fuzz_write_edges();
     printf("%d files, %d not as their name says\n", n, wrong);
     return n > 0 && wrong == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -11,3 +11,7 @@ bool fuzz_accepts(const uint8_t *data, size_t size);
 
 /* libFuzzer's entry. A target that has no verdict to give defines this one itself instead. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* What the inputs so far have reached; see edges.c. */
+void fuzz_collect_edges(void);
+void fuzz_write_edges(void);
