@@ -1,5 +1,6 @@
 /* Names of cases in BERTH_ONLY, separated by spaces, are the only ones that a test program
- * runs. Linked into every user of libcheck, in the place of its function that adds a case. */
+ * runs; those in BERTH_EXCEPT are left out. Linked into every user of libcheck, in the place of
+ * its function that adds a case. */
 #include <check.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -23,8 +24,8 @@ static bool listed(const char *names, const char *name)
 void __wrap__tcase_add_test(TCase *tcase, const TTest *test, int signal, int status, int from,
                             int to)
 {
-    const char *only = getenv("BERTH_ONLY");
+    const char *only = getenv("BERTH_ONLY"), *except = getenv("BERTH_EXCEPT");
 
-    if (only == NULL || listed(only, test->name))
+    if ((!only || listed(only, test->name)) && !(except && listed(except, test->name)))
         __real__tcase_add_test(tcase, test, signal, status, from, to);
 }

@@ -26,10 +26,10 @@ static struct {
     struct berth_auth *auth;
     struct berth_channel *channel;
     pthread_mutex_t mutex;
-    bool at_once; /* answered by the look itself, with principal */
-    enum berth_reason failing;
-    struct berth_principal principal;
-    bool absent;
+    atomic_bool at_once; /* answered by the look itself, with principal */
+    _Atomic(enum berth_reason) failing;
+    struct berth_principal principal; /* changed and answered with under mutex */
+    atomic_bool absent;
     struct asked asked[LOOKS];
     unsigned n_asked;
     atomic_uint n_served;
@@ -42,12 +42,24 @@ static char secret[BERTH_TOKEN_SIZE];
 
 static void answer(struct berth_auth_look *look)
 {
+    enum berth_reason failing = rig.failing;
+    struct berth_principal principal;
     struct berth_error err = {0};
     enum berth_code code = BERTH_OK;
 
-    if (rig.failing)
-        code = berth_fail(&err, rig.failing, NULL);
-    berth_auth_found(look, code, code || rig.absent ? NULL : &rig.principal, &err);
+    pthread_mutex_lock(&rig.mutex);
+    principal = rig.principal;
+    pthread_mutex_unlock(&rig.mutex);
+    if (failing)
+        code = berth_fail(&err, failing, NULL);
+    berth_auth_found(look, code, code || rig.absent ? NULL : &principal, &err);
+}
+
+static void set_rate(unsigned calls_per_second)
+{
+    pthread_mutex_lock(&rig.mutex);
+    rig.principal.calls_per_second = calls_per_second;
+    pthread_mutex_unlock(&rig.mutex);
 }
 
 static void look_up(void *arg, const char *token_id, struct berth_auth_look *look)
@@ -339,7 +351,7 @@ START_TEST(enter__over_the_tenants_rate__refused_for_a_while)
     unsigned n = 0;
 
     rig.at_once = true;
-    rig.principal.calls_per_second = PER_S;
+    set_rate(PER_S);
     for (int i = 0; i < CALLS; i++) {
         enum berth_reason reason = get(secret);
 
@@ -350,7 +362,7 @@ START_TEST(enter__over_the_tenants_rate__refused_for_a_while)
     ck_assert_uint_le(n, PER_S + 1 + (unsigned)((berth_tick_ms() - begin_tick) * PER_S / 1000));
     while (get(secret) != BERTH_REASON_NONE)
         ck_assert_int_lt(berth_tick_ms(), begin_tick + WAIT_MS);
-    rig.principal.calls_per_second = 0;
+    set_rate(0);
     berth_auth_forget(rig.auth, rig.principal.token.id);
     for (int i = 0; i < CALLS; i++)
         ck_assert_int_eq(get(secret), BERTH_REASON_NONE);
