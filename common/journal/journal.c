@@ -481,6 +481,18 @@ enum berth_code berth_journal_find(struct berth_journal *journal, const char *ke
     return BERTH_OK;
 }
 
+bool berth_journal_has(struct berth_journal *journal, const char *key)
+{
+    const struct journal_item *item;
+    bool has;
+
+    pthread_mutex_lock(&journal->mutex);
+    item = journal_item_find(journal, key);
+    has = item && !item->deleted;
+    pthread_mutex_unlock(&journal->mutex);
+    return has;
+}
+
 static enum berth_code walk_one(struct berth_journal *journal, const char *key,
                                 berth_journal_fn fn, void *arg, struct berth_error *err)
 {

@@ -76,6 +76,9 @@ BERTH_MUST_CHECK enum berth_code berth_journal_find(struct berth_journal *journa
                                                     size_t *ret_size, int64_t *ret_time_ms,
                                                     struct berth_error *err);
 
+/* Is there one that is not a deletion? */
+bool berth_journal_has(struct berth_journal *journal, const char *key);
+
 /* The newest entry of each key, in no order, as it was when the walk began. */
 typedef enum berth_code (*berth_journal_fn)(void *arg, const struct berth_journal_entry *entry,
                                             struct berth_error *err);

@@ -213,7 +213,7 @@ enum berth_code berth_records_keep(struct berth_records *records, const char *ke
                                    const struct berth_doc *doc, int64_t time_ms,
                                    struct berth_error *err)
 {
-    if (!records->journal)
+    if (!records->journal || (!doc && !berth_journal_has(records->journal, key)))
         return BERTH_OK;
     return append_docs(records->journal, &key, doc ? doc : &(struct berth_doc){0}, 1, time_ms,
                        err);
@@ -428,7 +428,8 @@ bool record_is_emptied(struct berth_redis *redis)
         return false;
     keys = scan->items[1];
     for (size_t i = 0; i < keys->n_items; i++)
-        if (strncmp(keys->items[i]->string, "berth:", strlen("berth:")) != 0)
+        if (strncmp(keys->items[i]->string, "berth:", strlen("berth:")) != 0 ||
+            strcmp(keys->items[i]->string, BERTH_KEY_DEPLOYMENT) == 0)
             return false;
     return true;
 }
@@ -442,7 +443,8 @@ enum berth_code berth_records_claim(struct berth_records *records, struct berth_
 
     if (records->journal)
         berth_journal_count(records->journal, &count);
-    if (code == BERTH_INVALID_ARGUMENT && count.n_live > 0 && record_is_emptied(records->redis)) {
+    if (code == BERTH_INVALID_ARGUMENT && count.n_live > 0 &&
+        record_is_emptied(records->redis)) {
         berth_log_error("the store has lost its content, recovering it from the journals");
         code = record_call(records->redis, &set, &why, "SET", BERTH_KEY_DEPLOYMENT,
                            records->deployment, "NX", NULL);

@@ -54,8 +54,8 @@ enum record_do record_judge(bool exists, const char *rev, const char *restored, 
 enum berth_code record_call(struct berth_redis *redis, struct berth_reply **ret,
                             struct berth_error *err, ...) BERTH_SENTINEL;
 
-/* A store that is nobody's has nothing in it but what our own processes write when it is emptied
- * under them. */
+/* A store that is nobody's has nothing in it but what our own processes write when it is
+ * emptied under them. */
 bool record_is_emptied(struct berth_redis *redis);
 /* Put one entry back. *ret_wrote: something was written. */
 enum berth_code record_restore(struct berth_redis *redis,

@@ -78,6 +78,11 @@ const char *berth_key_request(char *buf, const char *tenant, const char *digest)
     return make(buf, tenant, "rq/", digest);
 }
 
+const char *berth_key_inbound(char *buf, const char *tenant, const char *session)
+{
+    return make(buf, tenant, "in/", session);
+}
+
 const char *berth_key_token(char *buf, const char *token_id)
 {
     snprintf(buf, BERTH_KEY_MAX, "berth:token/%s", token_id);

@@ -23,6 +23,8 @@ const char *berth_key_tenant(char *buf, const char *tenant);
  */
 const char *berth_key_quota(char *buf, const char *tenant);
 const char *berth_key_operation(char *buf, const char *tenant, const char *operation);
+/* HASH, only after a loss: an inbound token as the journals had it. */
+const char *berth_key_inbound(char *buf, const char *tenant, const char *session);
 const char *berth_key_token(char *buf, const char *token_id); /* "berth:token/<id>" */
 
 /* HASH, gone after 24 h: what a request id was used for. digest: 32 hex digits of it. */

@@ -6,6 +6,7 @@
 #include "common/records/deployment.h"
 #include "common/time/time.h"
 #include "services/controlplane/backend.h"
+#include "services/controlplane/inbound.h"
 #include "services/controlplane/names.h"
 #include "services/controlplane/policy.h"
 #include "services/controlplane/present.h"
@@ -158,6 +159,8 @@ enum berth_code cp_step_gone(struct cp_holder *h, const char *sandbox_id,
     if (code)
         return code;
     plan_note_gone(&h->plan, sandbox_id);
+    if (h->grant->binding && strcmp(h->grant->binding->sandbox_id, sandbox_id) == 0)
+        cp_inbound_drop(h->cp, cp_lock_ref(h->lock), cp_lock_grant(h->lock)->fence);
     if (h->plan.n_candidates == 0 && h->more_found) {
         h->more_found = false;
         h->plan.listed = false;
@@ -462,7 +465,7 @@ static Sandbox *find_paused(const struct cp_holder *h, const char *sandbox_id)
 static enum berth_code adopt_paused(struct cp_holder *h, Sandbox *sandbox, bool *ret_done,
                                     struct berth_error *err)
 {
-    Binding binding = BERTH__BINDING__V1__BINDING__INIT;
+    Binding binding = BERTH__BINDING__V1__BINDING__INIT, *known;
     uint8_t attempt[PLAN_ATTEMPT_SIZE];
     enum berth_code code;
 
@@ -476,6 +479,11 @@ static enum berth_code adopt_paused(struct cp_holder *h, Sandbox *sandbox, bool 
     binding.account = h->config->target->fingerprint;
     binding.power = BERTH__BINDING__V1__POWER__POWER_PAUSED;
     binding.origin = BERTH__BINDING__V1__ORIGIN__ORIGIN_ADOPTED;
+    code = cp_inbound_find(h->cp, cp_lock_ref(h->lock), sandbox->sandbox_id, &known, err);
+    if (code)
+        return code;
+    if (known)
+        binding.sealed_endpoint = known->sealed_endpoint;
     if (cp_tag_bytes(sandbox, CP_TAG_ATTEMPT, attempt, sizeof attempt))
         binding.attempt = (ProtobufCBinaryData){sizeof attempt, attempt};
     if (binding.image)
@@ -483,6 +491,7 @@ static enum berth_code adopt_paused(struct cp_holder *h, Sandbox *sandbox, bool 
     h->outcome = CP_ADOPTED;
     code = commit_bind(h, &binding, false, h->plan.n_candidates - 1, err);
     *ret_done = !h->doomed;
+    berth_message_free(known);
     return code;
 }
 
@@ -490,6 +499,7 @@ enum berth_code cp_step_adopt(struct cp_holder *h, const char *sandbox_id, bool 
                               struct berth_error *err)
 {
     Sandbox *paused = find_paused(h, sandbox_id);
+    Binding *known = NULL;
     ConnectSandboxResponse *resp = NULL;
     ProtobufCBinaryData sealed = {0};
     uint8_t attempt[PLAN_ATTEMPT_SIZE];
@@ -499,7 +509,10 @@ enum berth_code cp_step_adopt(struct cp_holder *h, const char *sandbox_id, bool 
 
     if (paused)
         return adopt_paused(h, paused, ret_done, err);
-    code = connect_sandbox(h, sandbox_id, NULL, &resp, &why);
+    code = cp_inbound_find(h->cp, cp_lock_ref(h->lock), sandbox_id, &known, &why);
+    if (!code)
+        code = connect_sandbox(h, sandbox_id, known, &resp, &why);
+    berth_message_free(known);
     if (code && says_gone(&why, sandbox_id)) {
         plan_note_gone(&h->plan, sandbox_id);
         return BERTH_OK;
@@ -565,6 +578,10 @@ static enum berth_code bind_created(struct cp_holder *h, CreateSandboxRequest *r
         binding.origin = BERTH__BINDING__V1__ORIGIN__ORIGIN_CREATED;
         binding.attempt = req->attempt;
         h->outcome = CP_CREATED;
+        code = cp_inbound_keep(h->cp, cp_lock_ref(h->lock), binding.sandbox_id, resp->endpoint,
+                               &sealed, binding.fence, err);
+    }
+    if (!code) {
         code = commit_bind(h, &binding, false, 0, err);
     }
     if (!code && !h->doomed)

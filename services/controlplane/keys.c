@@ -12,6 +12,7 @@
 #include "services/controlplane/census.h"
 #include "services/controlplane/config_ops.h"
 #include "services/controlplane/config_store.h"
+#include "services/controlplane/inbound.h"
 #include "services/controlplane/present.h"
 
 enum {
@@ -176,6 +177,21 @@ static enum berth_code seal_config(struct cp *cp, const char *tenant, const char
     return code;
 }
 
+/* Its token in the journal, too, or what is there would need the older key. */
+static enum berth_code keep_inbound(struct cp *cp, const Berth__Common__V1__SessionRef *ref,
+                                    const Berth__Binding__V1__Binding *binding,
+                                    const ProtobufCBinaryData *sealed, struct berth_error *err)
+{
+    Berth__Common__V1__DataPlaneEndpoint *endpoint = NULL;
+    enum berth_code code = cp_open_endpoint(cp, ref, binding, &endpoint, err);
+
+    if (!code)
+        code = cp_inbound_keep(cp, ref, binding->sandbox_id, endpoint, sealed,
+                               binding->fence + 1, err);
+    berth_message_free(endpoint);
+    return code;
+}
+
 /* One endpoint. It is compared where it is written: a faster holder's is sealed anew, too. */
 static enum berth_code seal_endpoint(struct cp *cp, const char *tenant, const char *session_id,
                                      struct berth_error *err)
@@ -193,6 +209,8 @@ static enum berth_code seal_endpoint(struct cp *cp, const char *tenant, const ch
     code = cp_binding_get(cp, &ref, &got, err);
     if (!code && got->binding && got->binding->sealed_endpoint.len > 0) {
         code = cp_reseal_endpoint(cp, &ref, got->binding, &sealed, err);
+        if (!code)
+            code = keep_inbound(cp, &ref, got->binding, &sealed, err);
         if (!code) {
             req.session = &ref;
             req.sealed_before = got->binding->sealed_endpoint;

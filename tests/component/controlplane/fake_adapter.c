@@ -294,6 +294,7 @@ HANDLER(connect_sandbox)
     (void)call;
     pthread_mutex_lock(&fake->mutex);
     script = fake_begin(fake, FAKE_CONNECT, req->sandbox_id, req->fence, req->not_after_time);
+    snprintf(fake->last_token, sizeof fake->last_token, "%s", req->traffic_token);
     box = fake_find(fake, req->sandbox_id);
     if (script.act == FAKE_REFUSE)
         code = berth_fail(err, script.reason, "as the test says");

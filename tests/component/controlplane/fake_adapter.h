@@ -81,6 +81,7 @@ struct fake_adapter {
     pthread_cond_t changed;
     bool keyed, no_pause, no_snapshots, incomplete, forget_tags;
     char account_id[64];
+    char last_token[64]; /* that the last connect brought along */
     int64_t create_horizon_ms;
     struct fake_script scripts[FAKE_N_METHODS];
     unsigned n_held;   /* calls that wait for fake_release() */

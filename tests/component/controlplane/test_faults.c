@@ -123,9 +123,7 @@ END_TEST
  */
 START_TEST(epoch__missing__nothing_created)
 {
-    /* A journal that nobody has keeps it from being recovered at once. */
-    berth_reply_free(redis_run(town.store, "HSET", "berth:recovery", "writer:away", "x", NULL));
-    berth_reply_free(redis_run(town.store, "DEL", "berth:epoch", NULL));
+    town_lose_epoch(&town);
     unavailable("s1");
     ck_assert_uint_eq(fake_count(town.fake, FAKE_CREATE), 0);
     ck_assert_int_eq(town_act(&town, "Delete", "t9", "s1"), BERTH_REASON_INDEX_RECOVERING);

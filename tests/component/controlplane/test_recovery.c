@@ -62,7 +62,7 @@ static enum berth_reason try_resolve(const char *session, char box[32], int *ret
  * sleeps is not woken; nothing is created or deleted. */
 START_TEST(recovery__index_lost__all_adopted_as_they_were)
 {
-    char boxes[5][32], box[32], session[8];
+    char boxes[5][32], box[32], session[8], token[48];
     uint64_t fence;
     int outcome;
 
@@ -75,6 +75,9 @@ START_TEST(recovery__index_lost__all_adopted_as_they_were)
     fake_forget_calls(town.fake);
     lose();
     wait_until(true, "GET", "berth:epoch");
+    /* What the backend told at create, and never again, came from the journal. */
+    snprintf(token, sizeof token, "traffic-%s", boxes[3]);
+    ck_assert_str_eq(town.fake->last_token, token);
     for (int i = 0; i < 4; i++) {
         snprintf(session, sizeof session, "s%d", i);
         ck_assert_int_eq(try_resolve(session, box, &outcome), BERTH_REASON_NONE);

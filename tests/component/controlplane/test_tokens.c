@@ -758,9 +758,7 @@ START_TEST(token__epoch_missing__unavailable)
     town_tenant_token(&town, "t1", READ, secret);
     memcpy(unknown, secret, sizeof unknown);
     memcpy(unknown + 4, "zzzzzzzzzzzz", 12);
-    /* A journal that nobody has keeps it from being recovered at once. */
-    berth_reply_free(redis_run(town.store, "HSET", "berth:recovery", "writer:away", "x", NULL));
-    berth_reply_free(redis_run(town.store, "DEL", "berth:epoch", NULL));
+    town_lose_epoch(&town);
     ck_assert_int_eq(get_tenant(town.outside, unknown, "t1"), BERTH_REASON_INDEX_RECOVERING);
     berth_reply_free(redis_run(town.store, "SET", "berth:epoch", "1", NULL));
     ck_assert_int_eq(get_tenant(town.outside, unknown, "t1"), BERTH_REASON_TOKEN_INVALID);

@@ -519,6 +519,13 @@ static void start_planes(struct town *town, const struct town_options *options)
     }
 }
 
+void town_lose_epoch(struct town *town)
+{
+    berth_reply_free(
+        redis_run(town->store, "HSET", "berth:recovery", "writer:away", "x", NULL));
+    berth_reply_free(redis_run(town->store, "DEL", "berth:epoch", NULL));
+}
+
 void town_open(struct town *town, const struct town_options *options)
 {
     const struct redis_server_options redis = {.keep = true};

@@ -126,5 +126,7 @@ char *process_metrics(const struct process *process);
 /* What it has logged so far; owned. */
 char *process_log(const struct process *process);
 
+/* The index counts as lost, and is not recovered: a journal that nobody has is waited for. */
+void town_lose_epoch(struct town *town);
 /* A field of a hash in Redis; static text, "" when absent. */
 const char *town_field(struct town *town, const char *key, const char *field);
