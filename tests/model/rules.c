@@ -318,6 +318,8 @@ static union model_answer ask_blind(union model_doc *doc, union model_op op)
         seen.condemned = 0;
     if (op.blind & BLIND_TOKENS)
         model_merge(&seen, none, 1U << BINDING_PART_TURNS);
+    if (op.blind & BLIND_YOUNG)
+        seen.young = 0;
     if (op.blind & BLIND_STATE && seen.state == BINDING_STATE_DELETING)
         seen.state = BINDING_STATE_ACTIVE;
     if (op.blind & BLIND_LOCK && seen.lock_set) {
