@@ -97,7 +97,7 @@ static bool adopted_lately(const struct binding_view *view)
 
 bool binding_young(const struct binding_view *view)
 {
-    return view->quarantine || adopted_lately(view);
+    return view->quarantine || view->unsure || adopted_lately(view);
 }
 
 bool binding_protected(const struct binding_view *view)

@@ -39,6 +39,7 @@ struct binding_view {
     const struct binding_limits *limits;
     int64_t now_ms;  /* Redis' time of the read */
     bool quarantine; /* the store failed over, or its clock jumped, a moment ago */
+    bool unsure;     /* and running turns that it forgot may not have called since */
     struct binding_tenant tenant;
     char config_id[129];            /* what config was read for; "": none */
     struct berth_config_doc config; /* of the record, or of the session to be */

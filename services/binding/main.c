@@ -20,6 +20,7 @@ struct settings {
     int64_t use_lease;
     int64_t tombstone;
     int64_t quarantine;
+    int64_t turn_renewal;
     int64_t max_wait;
     int64_t max_waiters;
 };
@@ -37,6 +38,8 @@ static const struct berth_config_key keys[] = {
     KEY(use_lease, MS, "2m", "lease of a stream's use token"),
     KEY(tombstone, MS, "24h", "how long a deleted session is remembered"),
     KEY(quarantine, MS, "60s", "how long nothing is created after Redis failed over"),
+    KEY(turn_renewal, MS, "10m",
+        "how often turns are renewed: so long after that none is disturbed"),
     KEY(max_wait, MS, "10m", "longest wait for a lock, whatever the caller allows"),
     KEY(max_waiters, INT, "8192", "callers that may wait for locks at once"),
 };
@@ -95,7 +98,8 @@ static enum berth_code start(const void *settings, const struct berth_runtime *r
                                  .turn_max_ms = 24 * HOUR_MS,
                                  .use_ms = c->use_lease,
                                  .tombstone_ms = c->tombstone},
-                      .quarantine_ms = c->quarantine},
+                      .quarantine_ms = c->quarantine,
+                      .unsure_ms = c->turn_renewal},
             .server = runtime->server,
             .pool = runtime->pool,
             .max_wait_ms = c->max_wait,

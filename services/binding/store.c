@@ -32,7 +32,7 @@ enum berth_code binding_store_new(const struct binding_store_options *options,
     store->redis = options->redis;
     store->limits = options->limits;
     code = binding_watch_new(options->redis, options->deployment, options->quarantine_ms,
-                             &store->watch, err);
+                             options->unsure_ms, &store->watch, err);
     if (code)
         return code;
     *ret = BERTH_STEAL(store);
@@ -118,7 +118,8 @@ static void begin_view(struct binding_store *store, const char *session_id, int6
     *view = (struct binding_view){.session_id = session_id,
                                   .limits = &store->limits,
                                   .now_ms = now_ms,
-                                  .quarantine = binding_watch_quarantined(store->watch)};
+                                  .quarantine = binding_watch_quarantined(store->watch),
+                                  .unsure = binding_watch_unsure(store->watch)};
 }
 
 static enum berth_code take_session(const struct berth_doc *doc, struct binding_view *view,

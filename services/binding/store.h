@@ -12,6 +12,7 @@ struct binding_store_options {
     const char *deployment;    /* the operator's id of it */
     struct binding_limits limits;
     int64_t quarantine_ms; /* how long after a failover or a jump of the clock */
+    int64_t unsure_ms;     /* how long after it turns may still be unknown; 0: no longer */
 };
 
 BERTH_MUST_CHECK enum berth_code binding_store_new(const struct binding_store_options *options,

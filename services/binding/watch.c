@@ -13,19 +13,19 @@ enum { JUMP_MS = 5000 };
 struct binding_watch {
     struct berth_redis *redis;
     char *deployment;
-    int64_t quarantine_ms;
+    int64_t quarantine_ms, unsure_ms;
 
     pthread_mutex_t mutex; /* guards all below */
     bool clock_known;
     int64_t clock_offset; /* Redis' time less our tick */
-    int64_t quarantine_until_tick;
+    int64_t quarantine_until_tick, unsure_until_tick;
     uint64_t servers; /* so far, when we last looked; 0: none yet */
     uint64_t met;     /* the same, when we last asked whom binding knew */
 };
 
 enum berth_code binding_watch_new(struct berth_redis *redis, const char *deployment,
-                                  int64_t quarantine_ms, struct binding_watch **ret,
-                                  struct berth_error *err)
+                                  int64_t quarantine_ms, int64_t unsure_ms,
+                                  struct binding_watch **ret, struct berth_error *err)
 {
     BERTH_AUTO(binding_watch_free) struct binding_watch *watch = calloc(1, sizeof *watch);
 
@@ -34,6 +34,7 @@ enum berth_code binding_watch_new(struct berth_redis *redis, const char *deploym
     pthread_mutex_init(&watch->mutex, NULL);
     watch->redis = redis;
     watch->quarantine_ms = quarantine_ms;
+    watch->unsure_ms = unsure_ms;
     watch->deployment = strdup(deployment);
     if (!watch->deployment)
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
@@ -55,6 +56,7 @@ struct binding_watch *binding_watch_free(struct binding_watch *watch)
 static void begin_quarantine(struct binding_watch *watch)
 {
     watch->quarantine_until_tick = berth_tick_ms() + watch->quarantine_ms;
+    watch->unsure_until_tick = berth_tick_ms() + watch->unsure_ms;
 }
 
 void binding_watch_clock(struct binding_watch *watch, int64_t now_ms, int64_t before_tick,
@@ -188,6 +190,16 @@ bool binding_watch_quarantined(struct binding_watch *watch)
     pthread_mutex_unlock(&watch->mutex);
     if (changed)
         berth_warn("the store is another server than before, creating nothing for a while");
+    return until && berth_tick_ms() < until;
+}
+
+bool binding_watch_unsure(struct binding_watch *watch)
+{
+    int64_t until;
+
+    pthread_mutex_lock(&watch->mutex);
+    until = watch->unsure_until_tick;
+    pthread_mutex_unlock(&watch->mutex);
     return until && berth_tick_ms() < until;
 }
 

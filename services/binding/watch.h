@@ -6,11 +6,11 @@
 
 struct binding_watch;
 
-/* quarantine_ms: how long nothing is created or reaped after a change was seen. redis is
- * borrowed. */
+/* quarantine_ms: how long nothing is created or reaped after a change was seen; unsure_ms: how
+ * long the store may not know turns that run. redis is borrowed. */
 BERTH_MUST_CHECK enum berth_code
 binding_watch_new(struct berth_redis *redis, const char *deployment, int64_t quarantine_ms,
-                  struct binding_watch **ret, struct berth_error *err);
+                  int64_t unsure_ms, struct binding_watch **ret, struct berth_error *err);
 struct binding_watch *binding_watch_free(struct binding_watch *watch);
 BERTH_DEFINE_AUTO(struct binding_watch *, binding_watch_free)
 
@@ -29,6 +29,8 @@ BERTH_MUST_CHECK enum berth_code binding_watch_whole(struct binding_watch *watch
 /* Another server than before, or a jump of the clock, was seen less than quarantine_ms ago.
  * Asks nobody. */
 bool binding_watch_quarantined(struct binding_watch *watch);
+/* The same, less than unsure_ms ago. */
+bool binding_watch_unsure(struct binding_watch *watch);
 /* The number of the server that was last looked at (berth_redis_servers). */
 uint64_t binding_watch_servers(struct binding_watch *watch);
 /* Errors: STORE_UNAVAILABLE: it does not answer, was never initialised, or is another

@@ -53,6 +53,7 @@ class TestSuite(base.Suite):
         options = options or {}
         # A minute by default, in which nothing is created after redis-server was killed.
         options.setdefault("binding", {}).setdefault("quarantine", "1s")
+        options["binding"].setdefault("turn_renewal", "1s")
         if sandboxes:
             options.setdefault("adapter-local", {}).setdefault("template_dirs", template_cache())
         self.sandboxes = sandboxes

@@ -33,8 +33,8 @@ static struct {
     int twice;            /* a second sandbox is no surprise */
     /* Rules that are broken. */
     int no_condemn, no_fence, no_key, no_turns_compared, counter, bare_404, delete_others,
-        spend_later, no_quarantine, no_horizon, fence_from_zero, no_epoch, forget_sent, no_wait,
-        renew_all, old_list, blind_acquire, blind_commit;
+        spend_later, no_quarantine, no_unsure, no_horizon, fence_from_zero, no_epoch,
+        forget_sent, no_wait, renew_all, old_list, blind_acquire, blind_commit;
 } cfg;
 
 static const struct {
@@ -77,6 +77,7 @@ static const struct {
     CFG(delete_others),
     CFG(spend_later),
     CFG(no_quarantine),
+    CFG(no_unsure),
     CFG(no_horizon),
     CFG(fence_from_zero),
     CFG(no_epoch),
@@ -130,6 +131,7 @@ static union model_op new_op(int kind)
     op.keyed = cfg.keyed;
     op.rebuild_before = now.rebuild_before;
     op.quarantine = now.quarantine && !cfg.no_quarantine;
+    op.unsure = now.unsure && !cfg.no_unsure;
     op.now = cfg.fence_from_zero ? 0 : now.gFence;
     op.blind = kind == MODEL_ACQUIRE ? cfg.blind_acquire
                : kind < MODEL_ABORT  ? cfg.blind_commit
@@ -145,12 +147,14 @@ static void read_all(int c)
     now.snap_rev[c] = now.rev;
     now.snap_stale[c] = now.rebuild_before;
     now.snap_quarantine[c] = now.quarantine;
+    now.snap_unsure[c] = now.unsure;
 }
 
 static void forget_read(int c)
 {
     now.snap[c].all = 0;
-    now.snap_rev[c] = now.snap_stale[c] = now.snap_quarantine[c] = 0;
+    now.snap_rev[c] = now.snap_stale[c] = 0;
+    now.snap_quarantine[c] = now.snap_unsure[c] = 0;
 }
 
 /* Is what was read still what is stored, as far as it is compared? */
@@ -221,6 +225,7 @@ static union model_op want_op(int c, int want, int s, int failed)
     if (cfg.split) {
         op.rebuild_before = now.snap_stale[c];
         op.quarantine = now.snap_quarantine[c];
+        op.unsure = now.snap_unsure[c];
     }
     return op;
 }

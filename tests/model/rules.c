@@ -277,8 +277,11 @@ static void fill_config(struct binding_view *view, union model_op op)
 
 static union model_answer ask(union model_doc *doc, union model_op op)
 {
-    struct binding_view view = {
-        .session_id = "s", .limits = &limits, .now_ms = op.now, .quarantine = op.quarantine};
+    struct binding_view view = {.session_id = "s",
+                                .limits = &limits,
+                                .now_ms = op.now,
+                                .quarantine = op.quarantine,
+                                .unsure = op.unsure};
     struct binding_plan plan = {0};
     struct berth_error err = {0};
     enum berth_reason refused = BERTH_REASON_NONE;

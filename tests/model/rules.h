@@ -90,6 +90,7 @@ union model_op {
         uint64_t recreate : 1;
         uint64_t rebuild_before : 2;
         uint64_t quarantine : 1;
+        uint64_t unsure : 1;
         uint64_t keyed : 1;
         uint64_t now : 4; /* fences are above it */
         uint64_t blind : 6;

@@ -65,11 +65,12 @@ c_state "union model_doc kept" "Global"      /* what the replica has */
 c_state "union model_doc snap[3]" "Global"   /* what was read, where reading and writing are apart */
 c_state "union model_holder h[3]" "Global"   /* what each holder knows */
 byte rev, kept_rev, snap_rev[3], snap_stale[3];
-bit snap_quarantine[3];
+bit snap_quarantine[3], snap_unsure[3];
 bit unconfirmed[3];                          /* waits for the replica */
 bit forgotten[3];                            /* and a failover came first */
 bit epoch = 1;
 bit quarantine;
+bit unsure;                                  /* the turn may be forgotten */
 byte rebuild_before = 1, generation = 1;     /* the config's image */
 byte grants;                                 /* attempts so far */
 
@@ -613,7 +614,8 @@ end:	do
 	:: atomic { nExpire < c_expr { cfg.expire } && c_expr { now.h[1].believed } -> nExpire++; c_code { now.h[1].believed = 0; } }
 	:: atomic { nExpire < c_expr { cfg.expire } && c_expr { now.h[2].believed } -> nExpire++; c_code { now.h[2].believed = 0; } }
 	:: atomic { c_expr { now.doc.young && called () } -> c_code { now.doc.young = 0; now.kept.young = 0; } }
-	:: atomic { quarantine && c_expr { called () && holders_known () } -> quarantine = 0 }
+	:: atomic { quarantine && c_expr { holders_known () } -> quarantine = 0 }
+	:: atomic { unsure && !quarantine && c_expr { called () } -> unsure = 0 }
 	/* The turn's deadline passes; its client may come late. */
 	:: atomic {
 		nDeadlines < c_expr { cfg.renew } && gLive ->
@@ -678,7 +680,7 @@ end:	do
 			now.doc = now.kept;
 			now.rev = cfg.counter ? now.kept_rev : now.rev + cfg.split;
 		};
-		quarantine = 1; gCalled = 0; gStreamCalled = 0 }
+		quarantine = 1; unsure = 1; gCalled = 0; gStreamCalled = 0 }
 	/* A holder whose lock was forgotten has it renewed. */
 	:: atomic { quarantine && c_expr { renewable (0) } -> c_code { renew_lock(0); now.slot = 0; } }
 	:: atomic { quarantine && c_expr { renewable (1) } -> c_code { renew_lock(1); now.slot = 0; } }

@@ -86,6 +86,7 @@ void bench_read(struct bench *bench, struct binding_view *view)
                                   .limits = &limits,
                                   .now_ms = bench->now_ms,
                                   .quarantine = bench->quarantine,
+                                  .unsure = bench->unsure,
                                   .tenant = bench->tenant,
                                   .config = bench->config};
     memcpy(view->config_id, bench->config_id, sizeof view->config_id);

@@ -269,6 +269,27 @@ START_TEST(renew_turn__name_forgotten__named_while_young)
 }
 END_TEST
 
+/* Quarantine is over, but a turn that the store forgot may not have called yet: nothing is
+ * rebuilt or reaped under it. */
+START_TEST(acquire__turn_may_be_forgotten__sandbox_kept)
+{
+    struct binding_want reap = bench_want(BINDING_WANT_REAP, ATTEMPT("8"));
+    struct bench bench;
+
+    bench_init(&bench);
+    bench_create(&bench, ATTEMPT("1"), "sb1", 1);
+    bench_flip(&bench, 2);
+    bench.unsure = true;
+    ck_assert_int_eq(bench_ensure(&bench, ATTEMPT("2"), "").decision, BINDING_USE);
+    reap.reap_sandbox_id = "sb1";
+    reap.unless_active_after_ms = bench.now_ms;
+    ck_assert_int_eq(bench_acquire(&bench, reap).decision, BINDING_NONE);
+    bench.unsure = false;
+    ck_assert_int_eq(bench_ensure(&bench, ATTEMPT("3"), "").decision, BINDING_REBUILD);
+    bench_deinit(&bench);
+}
+END_TEST
+
 /* A turn that expired and was tidied away is not taken for a forgotten one while its sandbox is
  * being torn down. */
 START_TEST(renew_turn__tidied_and_condemned__refused_in_quarantine)
@@ -431,6 +452,7 @@ int main(void)
     tcase_add_loop_test(tc, renew_turn__late__taken_up_only_if_nothing_was_torn_down, 0,
                         (int)BERTH_COUNT(late_rows));
     tcase_add_test(tc, renew_turn__name_forgotten__named_while_young);
+    tcase_add_test(tc, acquire__turn_may_be_forgotten__sandbox_kept);
     tcase_add_test(tc, renew_turn__tidied_and_condemned__refused_in_quarantine);
     tcase_add_test(tc, finish__expired_turn__dropped_and_told);
     tcase_add_test(tc, begin_turn__same_id_after_loss__anew);

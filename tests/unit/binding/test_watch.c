@@ -12,7 +12,7 @@ static void setup(void)
     const struct berth_redis_options options = {.url = "unix:/nonexistent/redis.sock"};
 
     ck_assert_int_eq(berth_redis_new(&options, &redis, NULL), BERTH_OK);
-    ck_assert_int_eq(binding_watch_new(redis, "test", 60000, &watch, NULL), BERTH_OK);
+    ck_assert_int_eq(binding_watch_new(redis, "test", 60000, 600000, &watch, NULL), BERTH_OK);
 }
 
 static void teardown(void)
@@ -47,6 +47,7 @@ START_TEST(watch_clock__jump__quarantine)
     binding_watch_clock(watch, WALL + rows[_i].wall, 1000 + rows[_i].before,
                         1001 + rows[_i].after);
     ck_assert_int_eq(binding_watch_quarantined(watch), rows[_i].jump);
+    ck_assert_int_eq(binding_watch_unsure(watch), rows[_i].jump);
 }
 END_TEST
 
