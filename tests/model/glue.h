@@ -22,6 +22,7 @@ static struct {
                              3: sandbox 2 bound, and 1 left over by a create that was lost */
     int a, b, r;          /* rounds of the two control planes and the reaper */
     int wants;            /* of B: set of enum binding_want_kind */
+    int idle;             /* the reaper has the idle policy, too: 1 pause, 2 kill, 4 delete */
     int turns, use;       /* turns of A; A holds use tokens, too */
     int flips, back;      /* of the image; the last one goes back to generation 1 */
     int expire;           /* locks that run out while they are believed */
@@ -52,6 +53,7 @@ static const struct {
     CFG(b),
     CFG(r),
     CFG(wants),
+    CFG(idle),
     CFG(turns),
     CFG(use),
     CFG(flips),
@@ -218,8 +220,8 @@ static union model_op want_op(int c, int want, int s, int failed)
     op.turn = c == 0 && now.gTurn;
     if (op.turn)
         op.blind &= ~BLIND_TOKENS;
-    op.s = want == REAP ? s : 0;
-    op.idle = want == REAP;
+    op.s = want >= REAP ? s : 0;
+    op.idle = want == REAP || want == IDLE || want == FINISH;
     op.failed = failed;
     op.recreate = want == ENSURE;
     if (cfg.split) {
@@ -231,7 +233,7 @@ static union model_op want_op(int c, int want, int s, int failed)
 }
 
 /* Decide on what was read, and write if that is still what is stored. */
-static struct acquired acquire(int c, int want, int s, int failed)
+static struct acquired acquire(int c, int want, int s, int failed, int idle_kills)
 {
     union model_op op = want_op(c, want, s, failed);
     union model_doc read = cfg.split ? now.snap[c] : now.doc, after = read;
@@ -242,8 +244,8 @@ static struct acquired acquire(int c, int want, int s, int failed)
     ret.evidence = read.state > 1 || read.bound || (read.condemned >> s & 1);
     if (answer.reason == BERTH_REASON_TURN_EXPIRED)
         end_turn();
-    if (answer.reason ||
-        (answer.needs_whole && !now.epoch && !cfg.no_epoch && !(c == 2 && may_recover()))) {
+    if (answer.reason || (answer.needs_whole && !now.epoch && !cfg.no_epoch) ||
+        (want == ADOPT && !now.epoch && !may_recover())) {
         ret.decision = REFUSED;
         return ret;
     }
@@ -261,7 +263,8 @@ static struct acquired acquire(int c, int want, int s, int failed)
     store(read, answer, c);
     if (ret.decision >= VERIFY) {
         now.h[c] = model_grant(seen, ret.decision, want, failed, now.generation, op.turn);
-        now.h[c].must_list = c == 2; /* the reaper looks before it says that nothing is there */
+        if (want == IDLE && idle_kills)
+            now.h[c].want = TO_KILL;
         now.grants++;
     }
     return ret;
@@ -269,7 +272,7 @@ static struct acquired acquire(int c, int want, int s, int failed)
 
 /* ------------------------------------------------------------------------ commits */
 
-enum { DONE, LOST, DENIED, DOOMED };
+enum { DONE, LOST, DENIED, DOOMED, CONFLICT };
 
 static int commit(int c, union model_op op)
 {
@@ -280,9 +283,9 @@ static int commit(int c, union model_op op)
     op.turn = now.h[c].turn;
     answer = do_op(op, c);
     if (answer.reason)
-        return answer.reason == BERTH_REASON_LOCK_LOST || answer.reason == BERTH_REASON_CONFLICT
-                   ? LOST
-                   : DENIED;
+        return answer.reason == BERTH_REASON_LOCK_LOST  ? LOST
+               : answer.reason == BERTH_REASON_CONFLICT ? CONFLICT
+                                                        : DENIED;
     return answer.refused ? DOOMED : DONE;
 }
 

@@ -167,7 +167,7 @@ static union model_doc pack(const struct binding_doc *doc, int64_t now_ms)
         ret.lock_done = doc->lock.done & 7;
         /* What was done under a lock that has been given back is not asked any more. */
         ret.lock_op = doc->lock.done ? 0 : doc->lock.op & 7;
-        ret.lock_want = doc->lock.done ? 0 : doc->lock.want & 7;
+        ret.lock_want = doc->lock.done ? 0 : doc->lock.want & 15;
     }
     pack_lists(doc, now_ms, &ret);
     return ret;
@@ -416,7 +416,7 @@ static union model_doc mask_of(unsigned parts)
                                          .lock_attempt = 15,
                                          .lock_fence = 15,
                                          .lock_op = 7,
-                                         .lock_want = 7,
+                                         .lock_want = 15,
                                          .lock_done = 7};
     static const union model_doc bound = {.bound = 3, .power = 3, .young = 1, .gen = 3};
     static const union model_doc intents = {.condemned = 15, .pausing = 15, .creates = 255};

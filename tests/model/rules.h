@@ -28,7 +28,7 @@ union model_doc {
         uint64_t lock_attempt : 4;
         uint64_t lock_fence : 4;
         uint64_t lock_op : 3;   /* enum binding_decision */
-        uint64_t lock_want : 3; /* enum binding_want_kind */
+        uint64_t lock_want : 4; /* enum binding_want_kind */
         uint64_t lock_done : 3; /* enum binding_done */
         uint64_t condemned : 4; /* sandboxes with a delete intent */
         uint64_t pausing : 4;   /* sandboxes with a pause intent */
@@ -74,7 +74,7 @@ union model_op {
     uint64_t all;
     struct {
         uint64_t kind : 4;    /* enum model_kind */
-        uint64_t want : 3;    /* enum binding_want_kind */
+        uint64_t want : 4;    /* enum binding_want_kind */
         uint64_t attempt : 4; /* the caller's */
         uint64_t fence : 4;   /* the caller's lock has it */
         uint64_t turn : 1;    /* comes with the turn's token */
@@ -121,7 +121,7 @@ int model_same_but_turns(union model_doc a, union model_doc b);
 union model_holder {
     uint64_t all;
     struct {
-        uint64_t want : 3;     /* enum plan_want */
+        uint64_t want : 4;     /* enum plan_want */
         uint64_t decision : 3; /* enum plan_decision */
         uint64_t attempt : 4;
         uint64_t fence : 4;
@@ -130,6 +130,8 @@ union model_holder {
         uint64_t paused : 1;
         uint64_t running : 1;
         uint64_t seen : 3; /* enum plan_seen */
+        uint64_t stilled : 1;
+        uint64_t used : 1;
         uint64_t condemned : 4;
         uint64_t pausing : 4;
         uint64_t creates : 8;

@@ -23,6 +23,11 @@ SAME(WANT_PAUSE, BINDING_WANT_PAUSE);
 SAME(RESUME, BINDING_WANT_RESUME);
 SAME(WANT_DELETE, BINDING_WANT_DELETE);
 SAME(REAP, BINDING_WANT_REAP);
+SAME(ADOPT, BINDING_WANT_ADOPT);
+SAME(IDLE, BINDING_WANT_IDLE);
+SAME(FINISH, BINDING_WANT_FINISH);
+SAME(TO_KILL, PLAN_IDLE_KILL);
+SAME(TO_KILL, PLAN_IDLE_PAUSE + 1);
 SAME(DO_FAIL, PLAN_STEP_FAIL);
 SAME(DO_NOTHING, PLAN_STEP_NOTHING_BOUND);
 SAME(DO_KEEP, PLAN_STEP_KEEP);
@@ -39,6 +44,9 @@ SAME(DO_CREATE, PLAN_STEP_CREATE);
 SAME(DO_INTEND_PAUSE, PLAN_STEP_INTEND_PAUSE);
 SAME(DO_PAUSE, PLAN_STEP_PAUSE);
 SAME(DO_TOMBSTONE, PLAN_STEP_TOMBSTONE);
+SAME(DO_STILL, PLAN_STEP_STILL);
+SAME(DO_REST, PLAN_STEP_REST);
+SAME(DO_REAPED, PLAN_STEP_REAPED);
 
 enum { LISTED = 5, NOW = 10 };
 
@@ -58,11 +66,13 @@ union model_holder model_grant(union model_doc doc, unsigned decision, unsigned 
     static const enum plan_want wants[] = {
         [BINDING_WANT_ENSURE] = PLAN_ENSURE, [BINDING_WANT_EXISTING] = PLAN_EXISTING,
         [BINDING_WANT_PAUSE] = PLAN_PAUSE,   [BINDING_WANT_RESUME] = PLAN_RESUME,
-        [BINDING_WANT_DELETE] = PLAN_DELETE, [BINDING_WANT_REAP] = PLAN_EXISTING,
+        [BINDING_WANT_DELETE] = PLAN_DELETE, [BINDING_WANT_REAP] = PLAN_REAP,
+        [BINDING_WANT_ADOPT] = PLAN_ADOPT,   [BINDING_WANT_IDLE] = PLAN_IDLE_PAUSE,
+        [BINDING_WANT_FINISH] = PLAN_DELETE,
     };
     union model_holder h = {.all = 0};
 
-    h.want = wants[want] & 7;
+    h.want = wants[want] & 15;
     h.decision = decisions[decision] & 7;
     h.attempt = doc.lock_attempt;
     h.fence = doc.lock_fence;
@@ -103,6 +113,8 @@ static void unpack(union model_holder h, unsigned attempts, unsigned unsettled,
     plan->paused = h.paused;
     plan->running = h.running;
     plan->seen = (enum plan_seen)h.seen;
+    plan->stilled = h.stilled;
+    plan->used = h.used;
     plan->must_list = h.must_list;
     plan->listed = h.listed;
     name_sandbox(plan->sandbox_id, sizeof plan->sandbox_id, h.bound);

@@ -9,7 +9,8 @@
  * Modelled
  *   A        a control plane that serves one turn: BeginTurn, resolves with its token, EndTurn
  *   B        a control plane that serves somebody else: ensure, existing, pause, resume, delete
- *   REAPER   lists, asks for what it has evidence against, adopts what nobody owns; recovery
+ *   REAPER   lists, asks for what it has evidence against, adopts what nobody owns; the idle policy
+ *            (pause, kill, delete); the recovery pass, which is its adoption while the epoch is missing
  *   Client   of the turn: renews, also late or after a loss; holds use tokens (a stream)
  *   Installer  flips the image, again, back
  *   Clock    locks, deadlines, youth and quarantine that run out
@@ -290,8 +291,8 @@ inline check_grant()
 {
 	printf("%d: wants %d, is granted %d with attempt %d\n", c, w, r, grants);
 	/* 8: nothing is created, rebuilt or reaped in quarantine or while the index is lost */
-	HOLDS(8, !(quarantine && (r == REBUILD || r == CREATE || (r == DELETE && w == REAP))));
-	HOLDS(8, epoch || c == REAPER || r == VERIFY || r == PAUSE || w == WANT_DELETE);
+	HOLDS(8, !(quarantine && (r == REBUILD || r == CREATE || w == REAP || w == IDLE)));
+	HOLDS(8, epoch || w == ADOPT || r == VERIFY || w == WANT_PAUSE || w == WANT_DELETE || w == FINISH);
 	/* 7: nothing is deleted on absence */
 	HOLDS(7, w != REAP || k);
 	/* 5: fences never go back */
@@ -329,7 +330,10 @@ choose:	atomic {
 		:: c == REAPER && epoch && live(3) && grace(3) -> w = REAP; s = 3
 		/* found without a binding: adopted; after a loss only when no call of before can land */
 		:: c == REAPER && c_expr { !now.doc.bound && n_live () > 0 } &&
-		   (epoch || c_expr { may_recover () }) -> w = ENSURE
+		   (epoch || c_expr { may_recover () }) -> w = ADOPT
+		:: c == REAPER && epoch && c_expr { now.doc.bound && (cfg.idle & 1) } -> w = IDLE; c_code { PCP->s = now.doc.bound; }
+		:: c == REAPER && epoch && c_expr { now.doc.bound && (cfg.idle & 2) } -> w = IDLE; k = 1; c_code { PCP->s = now.doc.bound; }
+		:: c == REAPER && epoch && c_expr { (now.doc.bound || now.doc.state == 2) && (cfg.idle & 4) } -> w = FINISH; c_code { PCP->s = now.doc.bound; }
 		:: c == REAPER && left == 0 -> goto done
 		fi
 	};
@@ -340,7 +344,7 @@ look:	if
 	atomic {
 		grants < 7;
 		c_code {
-			struct acquired got = acquire(PCP->c, PCP->w, PCP->s, PCP->failed);
+			struct acquired got = acquire(PCP->c, PCP->w, PCP->s, PCP->failed, PCP->k);
 
 			now.again = got.again;
 			now.wrote = got.wrote;
@@ -404,18 +408,17 @@ hold:	atomic {
 			PCP->s = step.kind == DO_SETTLE ? step.attempt : step.s;
 		};
 		if
-		:: (w == REAP || c_expr { now.h[PCP->c].doomed }) && c_expr { !now.h[PCP->c].condemned } -> goto giveup
+		:: c_expr { now.h[PCP->c].doomed && !now.h[PCP->c].condemned } -> goto giveup
 		:: else
 		fi;
 		printf("%d: step %d on %d\n", c, k, s);
 		if
 		/* Nothing is sent by who does not believe in the lock any more. */
-		:: (k == DO_DELETE || k == DO_PAUSE || k == DO_CREATE || k == DO_CONNECT || k == DO_ADOPT) && c_expr { !now.h[PCP->c].believed } -> goto giveup
+		:: (k == DO_DELETE || k == DO_PAUSE || k == DO_STILL || k == DO_CREATE || k == DO_CONNECT || k == DO_ADOPT) && c_expr { !now.h[PCP->c].believed } -> goto giveup
 		:: else
 		fi;
 		if
-		:: k == DO_FAIL || k == DO_NOTHING -> goto giveup
-		:: c == REAPER && (k == DO_INTEND_CREATE || k == DO_CREATE) -> goto giveup
+		:: k == DO_FAIL || k == DO_NOTHING || k == DO_REAPED -> goto giveup
 		:: k == DO_KEEP -> goto patch
 		:: k == DO_CONDEMN && c_expr { cfg.split } -> c_code { now.doc = now.doc; read_all(PCP->c); }; goto condemn
 		:: k == DO_CONDEMN && c_expr { !cfg.split } -> goto condemn
@@ -455,6 +458,8 @@ hold:	atomic {
 			await();
 			if :: r -> goto giveup :: else -> goto hold fi
 		:: k == DO_CREATE ->
+			/* 7: who adopts creates nothing */
+			HOLDS(7, w == ENSURE);
 			if
 			:: epoch || c_expr { cfg.no_epoch } -> c_code { now.h[PCP->c].sent = 1; }; send(CREATE)
 			:: else -> goto giveup
@@ -463,7 +468,9 @@ hold:	atomic {
 			c_code { PCP->r = commit_intend(PCP->c, 3, PCP->s); };
 			await();
 			if :: r -> goto giveup :: else -> goto hold fi
-		:: k == DO_PAUSE ->
+		:: k == DO_STILL && c_expr { now.h[PCP->c].paused } -> goto still
+		:: k == DO_REST -> goto patch
+		:: k == DO_PAUSE || (k == DO_STILL && c_expr { !now.h[PCP->c].paused }) ->
 			/* 2: no pause is sent for what a live turn names */
 			HOLDS(2, pausable(s));
 			send(PAUSE)
@@ -487,7 +494,8 @@ hold:	atomic {
 		if
 		:: k == DO_DELETE && r != TOO_LOW -> r = 0; goto gone
 		:: k == DO_PAUSE && r == OK -> r = 0; goto patch
-		:: k == DO_PAUSE && r == NOT_THERE -> c_code { now.h[PCP->c].seen = 5; }; goto hold
+		:: k == DO_STILL && r == OK -> goto still
+		:: (k == DO_PAUSE || k == DO_STILL) && r == NOT_THERE -> c_code { now.h[PCP->c].seen = 5; }; goto hold
 		:: k == DO_CREATE && r == OK -> r = 0; goto bind
 		:: k == DO_CREATE && r == EXISTS ->
 			c_code {
@@ -511,10 +519,29 @@ hold:	atomic {
 		leave(); c_code { now.h[PCP->c].all = 0; }; goto next }
 	fi;
 
+	/* Whether somebody got through before the pause, the backend knows. */
+still:	atomic {
+		r = 0;
+		if
+		:: !live(s) -> c_code { now.h[PCP->c].seen = 5; }
+		:: live(s)
+		:: live(s) -> c_code { now.h[PCP->c].used = 1; }
+		fi;
+		c_code { now.h[PCP->c].stilled = 1; };
+		goto hold
+	};
+
 condemn: atomic {
 		c_code { PCP->r = commit_intend(PCP->c, 2, PCP->s); forget_read(PCP->c); };
 		await();
-		if :: r -> goto giveup :: else -> goto hold fi
+		if
+		:: r == c_expr { CONFLICT } && c_expr { now.h[PCP->c].want == TO_KILL } ->
+			c_code { now.h[PCP->c].used = 1; };
+			goto hold
+		:: r == c_expr { CONFLICT } && c_expr { now.h[PCP->c].want != TO_KILL } -> goto giveup
+		:: r == c_expr { DONE } -> goto hold
+		:: r != c_expr { DONE } && r != c_expr { CONFLICT } -> goto giveup
+		fi
 	};
 
 gone:	atomic {
@@ -548,7 +575,7 @@ connect: atomic {
 	};
 
 patch:	atomic {
-		c_code { PCP->r = commit_patch(PCP->c, PCP->s, PCP->k == DO_PAUSE ? 3 : PCP->k == DO_KEEP ? 0 : 1); };
+		c_code { PCP->r = commit_patch(PCP->c, PCP->s, PCP->k == DO_PAUSE || PCP->k == DO_REST ? 3 : PCP->k == DO_KEEP ? 0 : 1); };
 		if :: r == c_expr { DONE } && for_use -> promise() :: else fi;
 		await();
 		if :: r -> goto giveup :: else -> finish(); goto next fi
@@ -560,7 +587,7 @@ bind:	atomic {
 		await();
 		if
 		:: r == c_expr { DOOMED } -> goto hold
-		:: r == c_expr { LOST } || r == c_expr { DENIED } -> goto giveup
+		:: r == c_expr { LOST } || r == c_expr { DENIED } || r == c_expr { CONFLICT } -> goto giveup
 		:: r == c_expr { DONE } -> finish(); goto next
 		fi
 	};

@@ -18,6 +18,12 @@
 #define RESUME 4
 #define WANT_DELETE 5
 #define REAP 6
+#define ADOPT 7
+#define IDLE 8
+#define FINISH 9
+
+/* enum plan_want */
+#define TO_KILL 8
 
 /* enum plan_step_kind */
 #define DO_FAIL 0
@@ -36,6 +42,9 @@
 #define DO_INTEND_PAUSE 13
 #define DO_PAUSE 14
 #define DO_TOMBSTONE 15
+#define DO_STILL 16
+#define DO_REST 17
+#define DO_REAPED 18
 
 /* a sandbox of the model */
 #define RUNS 1
