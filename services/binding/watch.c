@@ -133,10 +133,16 @@ static int64_t master_since(struct binding_watch *watch, int64_t now_ms)
     return ask(watch, 3, set, &done, NULL) ? -1 : since;
 }
 
+static void later(int64_t *until_tick, int64_t tick)
+{
+    if (tick > *until_tick)
+        *until_tick = tick;
+}
+
 void binding_watch_meet(struct binding_watch *watch, int64_t now_ms)
 {
     uint64_t servers = berth_redis_servers(watch->redis);
-    int64_t since, until_tick;
+    int64_t since, tick;
     bool met;
 
     pthread_mutex_lock(&watch->mutex);
@@ -147,12 +153,14 @@ void binding_watch_meet(struct binding_watch *watch, int64_t now_ms)
     since = master_since(watch, now_ms);
     if (since > now_ms) /* the clock was set back */
         since = now_ms;
-    until_tick = berth_tick_ms() + since + watch->quarantine_ms - now_ms;
+    tick = berth_tick_ms() + since - now_ms;
     pthread_mutex_lock(&watch->mutex);
     if (since >= 0)
         watch->met = servers;
-    if (since > 0 && until_tick > watch->quarantine_until_tick)
-        watch->quarantine_until_tick = until_tick;
+    if (since > 0) {
+        later(&watch->quarantine_until_tick, tick + watch->quarantine_ms);
+        later(&watch->unsure_until_tick, tick + watch->unsure_ms);
+    }
     pthread_mutex_unlock(&watch->mutex);
 }
 
