@@ -131,7 +131,26 @@ static void report_untagged(struct sweep *sweep, const char *who, const struct s
     (void)reaper_seen_for(seen, who, REAPER_KEEP_UNTAGGED, tick_ms);
 }
 
-static enum berth_code judge_box(struct sweep *sweep, const struct sweep_box *box,
+/* Judged by what the lists say; once it would be done, by a closer look. */
+static struct reaper_verdict judge(struct sweep *sweep, struct sweep_box *box, const char *who)
+{
+    const struct reaper_limits *limits = &sweep->reaper->limits;
+    struct reaper_verdict verdict = reaper_judge(&box->facts, limits, sweep->now_ms);
+    bool ripe = verdict.act && is_ripe(sweep, who, &verdict);
+
+    if (ripe && !box->facts.bound_here && (sweep->left || sweep->request.dry)) {
+        sweep_look_closer(sweep, box);
+        verdict = reaper_judge(&box->facts, limits, sweep->now_ms);
+        ripe = verdict.act && is_ripe(sweep, who, &verdict);
+    }
+    if (verdict.act && !ripe) {
+        verdict.act = REAPER_ACT_NONE;
+        verdict.why = box->facts.bound_here ? REAPER_KEEP_BOUND : REAPER_KEEP_YOUNG;
+    }
+    return verdict;
+}
+
+static enum berth_code judge_box(struct sweep *sweep, struct sweep_box *box,
                                  struct berth_error *err)
 {
     const struct sweep_group *group = &sweep->groups[box->group];
@@ -141,21 +160,18 @@ static enum berth_code judge_box(struct sweep *sweep, const struct sweep_box *bo
         .config = box->config,
         .sandbox_id = box->id,
         .account = &group->target->target->fingerprint,
-        .verdict = reaper_judge(&box->facts, &sweep->reaper->limits, sweep->now_ms),
-        .age_ms = box->facts.create_ms ? sweep->now_ms - box->facts.create_ms : -1,
+        .age_ms = -1,
     };
     char who[WHO_SIZE];
 
     snprintf(who, sizeof who, "%s/%s/%s", group->target->target->backend, group->account,
              box->id);
-    if (act.age_ms < 0 && box->facts.create_ms)
-        act.age_ms = 0;
-    if (act.verdict.act && !is_ripe(sweep, who, &act.verdict)) {
-        act.verdict.act = REAPER_ACT_NONE;
-        act.verdict.why = box->facts.bound_here ? REAPER_KEEP_BOUND : REAPER_KEEP_YOUNG;
-    } else if (act.verdict.why == REAPER_KEEP_UNTAGGED) {
+    act.verdict = judge(sweep, box, who);
+    if (box->facts.create_ms)
+        act.age_ms =
+            sweep->now_ms > box->facts.create_ms ? sweep->now_ms - box->facts.create_ms : 0;
+    if (act.verdict.why == REAPER_KEEP_UNTAGGED)
         report_untagged(sweep, who, box);
-    }
     return sweep_do(sweep, &act, err);
 }
 

@@ -144,8 +144,7 @@ static bool names(const GetBindingResponse *got, const char *sandbox_id)
     return false;
 }
 
-/* No list has tombstones and intents: they are asked for one by one, where it matters. */
-static void look_closer(struct sweep *sweep, struct sweep_box *box)
+void sweep_look_closer(struct sweep *sweep, struct sweep_box *box)
 {
     Berth__Common__V1__SessionRef ref = BERTH__COMMON__V1__SESSION_REF__INIT;
     Berth__Binding__V1__GetBindingRequest req = BERTH__BINDING__V1__GET_BINDING_REQUEST__INIT;
@@ -195,8 +194,11 @@ void sweep_find_owners(struct sweep *sweep)
         for (size_t k = i; k < next; k++) {
             struct sweep_box *box = &sweep->boxes[k];
 
-            if (box->facts.tags == REAPER_TAGS_OURS && !box->facts.bound_here)
-                look_closer(sweep, box);
+            if (box->facts.tags != REAPER_TAGS_OURS || box->facts.session != REAPER_UNREADABLE)
+                continue;
+            box->facts.session = REAPER_NO_RECORD; /* or a tombstone */
+            if (box->facts.ended)
+                sweep_look_closer(sweep, box);
         }
     }
 }

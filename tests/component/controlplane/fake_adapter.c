@@ -95,6 +95,8 @@ static Sandbox *show(const struct fake_adapter *fake, const struct fake_sandbox 
 
     out->state = (Berth__Common__V1__SandboxState)from->state;
     out->create_time = berth_timestamp(from->create_ms);
+    if (from->last_active_ms)
+        out->last_active_time = berth_timestamp(from->last_active_ms);
     out->image = berth_message_new(&berth__common__v1__image__descriptor);
     out->image->generation = from->generation;
     if (from->snapshot_id[0]) {
@@ -358,6 +360,44 @@ static bool matches(const struct fake_sandbox *box,
     return true;
 }
 
+static Sandbox *show_ghost(struct fake_adapter *fake, size_t number)
+{
+    struct fake_sandbox ghost = fake->sandboxes[0];
+
+    snprintf(ghost.id, sizeof ghost.id, "ghost-%zu", number);
+    ghost.create_ms -= 3600 * 1000;
+    for (size_t i = 0; i < ghost.n_tags; i++)
+        if (strcmp(ghost.tags[i][0], "berth.session") == 0)
+            snprintf(ghost.tags[i][1], sizeof ghost.tags[i][1], "ghost-%zu", number);
+    return show(fake, &ghost);
+}
+
+/* Called with the mutex held. A page token is the index of the next one. */
+static void list_page(struct fake_adapter *fake,
+                      const Berth__Backend__V1__ListSandboxesRequest *req,
+                      Berth__Backend__V1__ListSandboxesResponse *out)
+{
+    size_t all = fake->n_sandboxes + fake->ghosts;
+    size_t i = req->page ? strtoul(req->page->page_token, NULL, 10) : 0;
+    char token[24];
+
+    for (; i < all && (!fake->list_page || out->n_sandboxes < fake->list_page); i++) {
+        bool ghost = i >= fake->n_sandboxes;
+
+        if (!ghost && (!fake->sandboxes[i].used || fake->forget_tags ||
+                       !matches(&fake->sandboxes[i], req)))
+            continue;
+        if (ghost && req->n_metadata)
+            continue;
+        ck_assert(
+            berth_add_message(&out->n_sandboxes, &out->sandboxes,
+                              ghost ? show_ghost(fake, i) : show(fake, &fake->sandboxes[i])));
+    }
+    snprintf(token, sizeof token, "%zu", fake->list_stuck ? 1 : i);
+    if (i < all || fake->list_stuck)
+        ck_assert(berth_set_string(&out->next_page_token, token));
+}
+
 HANDLER(list_sandboxes)
 {
     struct fake_adapter *fake = service;
@@ -373,10 +413,8 @@ HANDLER(list_sandboxes)
     if (script.act == FAKE_REFUSE)
         code = berth_fail(err, script.reason, "as the test says");
     out->complete = !fake->incomplete;
-    for (size_t i = 0; !code && i < fake->n_sandboxes; i++)
-        if (fake->sandboxes[i].used && !fake->forget_tags && matches(&fake->sandboxes[i], req))
-            ck_assert(berth_add_message(&out->n_sandboxes, &out->sandboxes,
-                                        show(fake, &fake->sandboxes[i])));
+    if (!code)
+        list_page(fake, req, out);
     if (!code)
         code = fake_end(fake, &script, err);
     pthread_mutex_unlock(&fake->mutex);

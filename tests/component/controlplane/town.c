@@ -429,6 +429,9 @@ void town_wait_ready(struct town *town)
             wait_channel(town->control[i], &town->planes[i], "berth.control.v1.SessionService");
     if (town->skills.pid)
         wait_channel(town->snap, &town->skills, "berth.skills.v1.SnapshotService");
+    for (unsigned i = 0; i < REAPERS; i++)
+        if (town->reapers[i].pid)
+            wait_channel(town->reap[i], &town->reapers[i], "berth.reaper.v1.ReaperService");
 }
 
 static void connect_to(const struct process *process, struct berth_channel **ret)
@@ -526,6 +529,27 @@ void town_lose_epoch(struct town *town)
     berth_reply_free(redis_run(town->store, "DEL", "berth:epoch", NULL));
 }
 
+static void start_reapers(struct town *town, const struct town_options *options)
+{
+    for (unsigned i = 0; i < options->reapers; i++) {
+        struct process *reaper = &town->reapers[i];
+        char run_dir[16];
+
+        snprintf(run_dir, sizeof run_dir, "r%u", i);
+        reaper->metrics_port = options->metrics ? free_port() : 0;
+        describe(reaper, town, "reaper", run_dir);
+        add(reaper, "--controlplane=unix:%s/controlplane.sock", town->planes[0].run_dir);
+        add(reaper, "--binding=unix:%s/binding.sock", town->binding.run_dir);
+        add(reaper, "--adapter_local=%s", town->fake->target);
+        add(reaper, "--interval=24h");
+        add(reaper, "--lease=1s");
+        add(reaper, "--grace=%s", options->grace);
+        add(reaper, "--duplicate_grace=%s", options->grace);
+        process_start(reaper);
+        connect_to(reaper, &town->reap[i]);
+    }
+}
+
 void town_open(struct town *town, const struct town_options *options)
 {
     const struct redis_server_options redis = {.keep = true};
@@ -567,6 +591,7 @@ void town_open(struct town *town, const struct town_options *options)
         process_start(&town->skills);
         connect_to(&town->skills, &town->snap);
     }
+    start_reapers(town, options);
     town_wait_ready(town);
     make_tenant(town, "t1", !options->no_config);
     make_tenant(town, "t2", !options->no_config);
@@ -581,6 +606,10 @@ void town_close(struct town *town)
     berth_channel_free(town->bind);
     for (unsigned i = 0; i < PLANES; i++)
         berth_channel_free(town->control[i]);
+    for (unsigned i = 0; i < REAPERS; i++) {
+        berth_channel_free(town->reap[i]);
+        process_stop(&town->reapers[i]);
+    }
     process_stop(&town->skills);
     for (unsigned i = 0; i < PLANES; i++)
         process_stop(&town->planes[i]);

@@ -18,7 +18,7 @@
 #include "berth/control/v1/control.pb-c.h"
 #include "berth/skills/v1/skills.pb-c.h"
 
-enum { PLANES = 2, WAIT_MS = 20000 };
+enum { PLANES = 2, REAPERS = 2, WAIT_MS = 20000 };
 
 typedef Berth__Common__V1__SessionSpec SessionSpec;
 typedef Berth__Control__V1__ResolveRouteResponse Route;
@@ -42,16 +42,19 @@ struct town {
     struct proxy *proxy;       /* between the services and Redis; NULL: none */
     struct berth_redis *store; /* the test's own client */
     struct fake_adapter *fake;
-    struct process binding, planes[PLANES], skills;
+    struct process binding, planes[PLANES], skills, reapers[REAPERS];
     struct berth_channel *control[PLANES]; /* by unix socket: a peer */
     struct berth_channel *outside;         /* to planes[0] by TCP: a stranger */
     struct berth_channel *bind;            /* to binding */
     struct berth_channel *snap;            /* to skills */
+    struct berth_channel *reap[REAPERS];
 };
 
 struct town_options {
     unsigned planes; /* 0: 1 */
     bool skills;
+    unsigned reapers;        /* that sweep only when they are told to */
+    const char *grace;       /* of both kinds, of reapers */
     const char *build_lease; /* of skills; NULL: 15s */
     const char *lock_lease;  /* "": 60s */
     const char *verify;      /* verify_interval; NULL: 30s */
