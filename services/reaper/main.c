@@ -13,6 +13,7 @@
 #include "common/ids/ids.h"
 #include "common/log/log.h"
 #include "common/records/deployment.h"
+#include "common/redis/settings.h"
 #include "services/reaper/history.h"
 #include "services/reaper/sweep.h"
 #include "services/reaper/usage.h"
@@ -20,8 +21,7 @@
 enum { MINUTE_MS = 60 * 1000, DAY_MS = 24 * 60 * MINUTE_MS };
 
 struct settings {
-    char *redis, *redis_user, *redis_password;
-    int64_t redis_connections, redis_timeout;
+    struct berth_redis_settings redis;
     char *controlplane, *binding;
     char *adapter_local, *adapter_docker, *adapter_e2b, *adapter_cube;
     int64_t interval, grace, duplicate_grace, lease, act_timeout;
@@ -34,11 +34,7 @@ struct settings {
     }
 
 static const struct berth_config_key keys[] = {
-    KEY(redis, STR, "redis://127.0.0.1:6379", "redis://host:port/db or unix:/path"),
-    KEY(redis_user, STR, "", "ACL user of Redis"),
-    KEY(redis_password, SECRET, "", "password of Redis; \"@/path\" reads a file"),
-    KEY(redis_connections, INT, "4", "connections to Redis, at most"),
-    KEY(redis_timeout, MS, "800ms", "of one command to Redis"),
+    BERTH_REDIS_KEYS(struct settings, redis, "4"),
     KEY(controlplane, STR, "", "target of controlplane; empty: its socket in run_dir"),
     KEY(binding, STR, "", "target of binding; empty: its socket in run_dir"),
     KEY(adapter_local, STR, "", "target of the adapter of backend local; empty: its socket"),
@@ -177,8 +173,6 @@ static struct reaper *reaper_new(void)
 
 static enum berth_code check(const struct settings *c, struct berth_error *err)
 {
-    if (c->redis_connections < 2 || c->redis_connections > 1024)
-        return berth_fail_field(err, "redis_connections", "must be 2 to 1024");
     if (c->interval < 50 || c->interval > DAY_MS)
         return berth_fail_field(err, "interval", "must be 50 ms to 24 h");
     if (c->grace < 100 || c->grace > 30LL * DAY_MS)
@@ -190,20 +184,6 @@ static enum berth_code check(const struct settings *c, struct berth_error *err)
     if (c->act_timeout < 100 || c->act_timeout > 60 * MINUTE_MS)
         return berth_fail_field(err, "act_timeout", "must be 100 ms to 1 h");
     return BERTH_OK;
-}
-
-static enum berth_code open_redis(const struct settings *c, struct berth_redis **ret,
-                                  struct berth_error *err)
-{
-    const struct berth_redis_options options = {
-        .url = c->redis,
-        .username = c->redis_user[0] ? c->redis_user : NULL,
-        .password = c->redis_password[0] ? c->redis_password : NULL,
-        .max_connections = (unsigned)c->redis_connections,
-        .command_timeout_ms = c->redis_timeout,
-    };
-
-    return berth_redis_new(&options, ret, err);
 }
 
 static enum berth_code open_peers(struct reaper *reaper, const struct settings *c,
@@ -281,7 +261,7 @@ static enum berth_code start(const void *config, const struct berth_runtime *run
     make_name(name);
     code = check(c, err);
     if (!code)
-        code = open_redis(c, &reaper->redis, err);
+        code = berth_redis_open(&c->redis, &reaper->redis, err);
     if (!code)
         code = open_peers(reaper, c, err);
     if (!code)
