@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "common/log/log.h"
+#include "common/records/deployment.h"
 #include "common/records/keys.h"
 #include "common/time/time.h"
 
@@ -13,6 +14,7 @@ enum { MARGIN = 6 }; /* this part of the lease is not believed: clocks run apart
 
 struct reaper_leader {
     struct berth_redis *redis;
+    const char *deployment;
     char self[65];
     int64_t lease_ms;
     pthread_t thread;
@@ -70,7 +72,8 @@ static void try_once(struct reaper_leader *leader)
     pthread_mutex_lock(&leader->mutex);
     snprintf(old, sizeof old, "%s", leader->rev);
     pthread_mutex_unlock(&leader->mutex);
-    if (!cas)
+    /* An emptied store is to be found empty by who recovers it. */
+    if (!cas || berth_deployment_check(leader->redis, leader->deployment, &err))
         return;
     berth_rev_new(rev);
     snprintf(ttl, sizeof ttl, "%lld", (long long)leader->lease_ms);
@@ -136,7 +139,8 @@ static void give_back(struct reaper_leader *leader)
         berth_doc_deinit(&doc);
 }
 
-enum berth_code reaper_leader_new(struct berth_redis *redis, const char *name, int64_t lease_ms,
+enum berth_code reaper_leader_new(struct berth_redis *redis, const char *deployment,
+                                  const char *name, int64_t lease_ms,
                                   struct reaper_leader **ret, struct berth_error *err)
 {
     struct reaper_leader *leader = calloc(1, sizeof *leader);
@@ -145,6 +149,7 @@ enum berth_code reaper_leader_new(struct berth_redis *redis, const char *name, i
     if (!leader)
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     leader->redis = redis;
+    leader->deployment = deployment;
     leader->lease_ms = lease_ms;
     snprintf(leader->self, sizeof leader->self, "%s", name);
     pthread_mutex_init(&leader->mutex, NULL);

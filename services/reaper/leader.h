@@ -10,8 +10,10 @@
 
 struct reaper_leader;
 
-/* name: of this replica, for people; at most 64 characters. */
-BERTH_MUST_CHECK enum berth_code reaper_leader_new(struct berth_redis *redis, const char *name,
+/* name: of this replica, for people; at most 64 characters. Nothing is written into a store
+ * that is not the deployment's (yet). */
+BERTH_MUST_CHECK enum berth_code reaper_leader_new(struct berth_redis *redis,
+                                                   const char *deployment, const char *name,
                                                    int64_t lease_ms, struct reaper_leader **ret,
                                                    struct berth_error *err);
 /* Gives the lease back. NULL is fine. */

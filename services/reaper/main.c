@@ -267,7 +267,8 @@ static enum berth_code start(const void *config, const struct berth_runtime *run
     if (!code)
         code = check_store(reaper, err);
     if (!code)
-        code = reaper_leader_new(reaper->redis, name, c->lease, &reaper->leader, err);
+        code = reaper_leader_new(reaper->redis, runtime->deployment, name, c->lease,
+                                 &reaper->leader, err);
     if (code)
         return code;
     reaper->started = pthread_create(&reaper->thread, NULL, run, reaper) == 0;

@@ -71,10 +71,11 @@ const Berth__Control__V1__ConfigTarget *
 sweep_find_target(const struct sweep *sweep, const char *tenant, const char *config);
 void sweep_account_hex(char buf[SWEEP_ACCOUNT_HEX], const ProtobufCBinaryData *account);
 
-/* sweep_own.c: whose it is. What cannot be read stays REAPER_UNREADABLE. A session that is in no
- * list counts as one without a record, until it is looked at more closely. */
+/* sweep_own.c: whose it is. What cannot be read stays REAPER_UNREADABLE. A session that is in
+ * no list counts as one without a record, until it is looked at more closely. */
 void sweep_find_owners(struct sweep *sweep);
-/* No list has tombstones and intents: they are asked for one by one, before anything is done. */
+/* No list has tombstones and intents: they are asked for one by one, before anything is done.
+ */
 void sweep_look_closer(struct sweep *sweep, struct sweep_box *box);
 
 /* sweep_act.c: doing it, and telling. */
