@@ -1,6 +1,8 @@
 /* test_tokens.c - tokens over real gRPC and Redis: made, shown once, good for what they say,
  * gone within five seconds everywhere. Peers' channels with a token count as that token. */
+#include <signal.h>
 #include <stdio.h>
+#include <sys/wait.h>
 
 #include "services/controlplane/controlplane.h"
 #include "tests/component/controlplane/town.h"
@@ -354,6 +356,37 @@ START_TEST(change__in_use_everywhere__counts_at_once)
     }
     ck_assert_int_le(disabled_ms, AT_ONCE_MS);
     ck_assert_int_le(revoked_ms, AT_ONCE_MS);
+}
+END_TEST
+
+/* A control plane that ends does not wait for those who watch it, and they come back. */
+START_TEST(watch__control_plane_stops__not_held_up)
+{
+    enum { STOP_MS = 5000 };
+    Berth__Control__V1__Scope scope = READ;
+    Token token = token_of("t1", &scope);
+    int64_t begin_tick = berth_tick_ms();
+    char secret[SECRET_SIZE], other[SECRET_SIZE], id[ID_SIZE];
+    int status = -1;
+
+    /* Once what is revoked is out, skills watches. */
+    ck_assert_int_eq(town_token(&town, &token, secret, NULL), BERTH_REASON_NONE);
+    ck_assert_int_eq(town_token(&town, &token, other, id), BERTH_REASON_NONE);
+    ck_assert_int_eq(list_snapshots(secret, "t1"), BERTH_REASON_NONE);
+    ck_assert_int_eq(list_snapshots(other, "t1"), BERTH_REASON_NONE);
+    end_by_peer("t1", id);
+    while (list_snapshots(other, "t1") != BERTH_REASON_TOKEN_INVALID)
+        ck_assert_int_lt(berth_tick_ms(), begin_tick + WAIT_MS);
+    begin_tick = berth_tick_ms();
+    ck_assert_int_eq(kill(town.planes[0].pid, SIGTERM), 0);
+    while (waitpid(town.planes[0].pid, &status, WNOHANG) == 0) {
+        ck_assert_int_lt(berth_tick_ms(), begin_tick + STOP_MS);
+        usleep(5000);
+    }
+    ck_assert_int_eq(status, 0);
+    process_start(&town.planes[0]);
+    town_wait_ready(&town);
+    ck_assert_int_eq(list_snapshots(secret, "t1"), BERTH_REASON_NONE);
 }
 END_TEST
 
@@ -780,6 +813,7 @@ int main(void)
     tcase_add_test(all, create_token__no_such_tenant__nothing_left);
     tcase_add_test(all, list_tokens__pages__own_ones);
     tcase_add_test(all, change__in_use_everywhere__counts_at_once);
+    tcase_add_test(all, watch__control_plane_stops__not_held_up);
     tcase_add_test(all, revoke_token__of_another_tenant__not_found);
     tcase_add_test(all, token__expired__refused);
     tcase_add_test(all, token__each_scope__as_far_as_it_reaches);
