@@ -61,6 +61,8 @@ bool record_is_emptied(struct berth_redis *redis);
 enum berth_code record_restore(struct berth_redis *redis,
                                const struct berth_journal_entry *entry, bool *ret_wrote,
                                struct berth_error *err);
+/* A recovery has begun, if it had not. */
+enum berth_code records_begin(struct berth_redis *redis, struct berth_error *err);
 /* All of the journal, and that it is done. */
 enum berth_code records_restore(struct berth_records *records, struct berth_error *err);
 /* Register the journal, and journal who is registered. */

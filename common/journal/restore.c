@@ -257,22 +257,31 @@ static enum berth_code redis_time(struct berth_redis *redis, char ret[24],
     return code;
 }
 
-/* Says that we take part, before anything of ours can be waited for in vain. */
-static enum berth_code begin(struct berth_records *records, const char *now,
-                             struct berth_error *err)
+enum berth_code records_begin(struct berth_redis *redis, struct berth_error *err)
 {
     BERTH_AUTO(berth_reply_free) struct berth_reply *lost = NULL;
+    char now[24] = "0";
+    enum berth_code code = redis_time(redis, now, err);
+
+    if (!code)
+        code =
+            record_call(redis, &lost, err, "HSETNX", BERTH_KEY_RECOVERY, "lost_ms", now, NULL);
+    if (!code && lost->integer == 1)
+        berth_log_error("the index is lost: reading the records back");
+    return code;
+}
+
+/* Says that we take part, before anything of ours can be waited for in vain. */
+static enum berth_code begin(struct berth_records *records, struct berth_error *err)
+{
     BERTH_AUTO(berth_reply_free) struct berth_reply *me = NULL;
     char field[RECORDS_ID_MAX + 16];
-    enum berth_code code = record_call(records->redis, &lost, err, "HSETNX", BERTH_KEY_RECOVERY,
-                                       "lost_ms", now, NULL);
+    enum berth_code code = records_begin(records->redis, err);
 
     snprintf(field, sizeof field, "writer:%s", berth_journal_id(records->journal));
     if (!code)
         code = record_call(records->redis, &me, err, "HSET", BERTH_KEY_RECOVERY, field,
                            records->name, NULL);
-    if (!code && lost->integer == 1)
-        berth_log_error("the index is lost: reading the records back");
     return code;
 }
 
@@ -296,7 +305,7 @@ enum berth_code records_restore(struct berth_records *records, struct berth_erro
         return code;
     code = redis_time(records->redis, now, err);
     if (!code && recovering)
-        code = begin(records, now, err);
+        code = begin(records, err);
     if (!code)
         code = berth_journal_walk(records->journal, restore_one, &all, err);
     if (!code && recovering)

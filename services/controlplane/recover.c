@@ -239,6 +239,8 @@ static void recover_all(struct cp_recover *recover)
 
     if (berth_recovery_read_back(cp->redis, &done, &recover->lost_ms, missing, &err))
         return;
+    if (!done && !*missing)
+        snprintf(missing, sizeof missing, "any");
     if (*missing && strcmp(missing, recover->waits_for) != 0)
         berth_warn("recovery waits for a journal to be read back", "journal", missing);
     memcpy(recover->waits_for, missing, sizeof missing);
