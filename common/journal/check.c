@@ -176,6 +176,8 @@ static enum berth_code check_absent(void *arg, const struct berth_journal_entry 
     if (!code)
         code = record_restore(check->records->redis, entry, &wrote, err);
     if (!code && wrote)
+        code = record_mark_late(check->records->redis, entry->key, err);
+    if (!code && wrote)
         berth_warn("a record was in the journal and not in the store, put it back", "key",
                    entry->key);
     return code;

@@ -266,6 +266,21 @@ static void set_recovering(struct berth_records *records, bool recovering)
     pthread_mutex_unlock(&records->mutex);
 }
 
+/* A journal that is new is known to all others a second later: recovery has to wait for it. */
+static bool learn_members(struct berth_records *records)
+{
+    BERTH_AUTO(berth_reply_free) struct berth_reply *n = NULL;
+
+    if (record_call(records->redis, &n, NULL, "HLEN", BERTH_KEY_JOURNALS, NULL))
+        return false;
+    if (n->integer == records->n_members)
+        return true;
+    if (records_register(records, NULL))
+        return false;
+    records->n_members = n->integer > 0 ? n->integer : 1;
+    return true;
+}
+
 /* True: there is nothing to wait for until the next minute. */
 static bool look(struct berth_records *records, bool check_due)
 {
@@ -279,6 +294,8 @@ static bool look(struct berth_records *records, bool check_due)
         return false; /* readiness tells */
     there = epoch->type == BERTH_REPLY_STRING;
     set_recovering(records, !there);
+    if (there && !learn_members(records))
+        return false;
     if (!there || (records->epoch[0] && strcmp(records->epoch, epoch->string) != 0)) {
         records->epoch[0] = 0;
         code = records_restore(records, &err);
@@ -443,12 +460,14 @@ enum berth_code berth_records_claim(struct berth_records *records, struct berth_
 
     if (records->journal)
         berth_journal_count(records->journal, &count);
-    if (code == BERTH_INVALID_ARGUMENT && count.n_live > 0 &&
-        record_is_emptied(records->redis)) {
-        berth_log_error("the store has lost its content, recovering it from the journals");
-        code = record_call(records->redis, &set, &why, "SET", BERTH_KEY_DEPLOYMENT,
-                           records->deployment, "NX", NULL);
-        if (!code)
+    if (code == BERTH_INVALID_ARGUMENT && count.n_live > 0) {
+        code = BERTH_OK;
+        if (record_is_emptied(records->redis)) {
+            berth_log_error("the store has lost its content, recovering it from the journals");
+            code = record_call(records->redis, &set, &why, "SET", BERTH_KEY_DEPLOYMENT,
+                               records->deployment, "NX", NULL);
+        }
+        if (!code) /* another writer may have been faster */
             code = berth_deployment_check(records->redis, records->deployment, &why);
     }
     if (code && err)

@@ -27,7 +27,8 @@ struct berth_records {
     uint64_t n_restored, n_checked;
 
     /* Of the thread alone. */
-    char epoch[32]; /* as last seen; "": not yet, or lost */
+    char epoch[32];    /* as last seen; "": not yet, or lost */
+    int64_t n_members; /* journals that were registered when we last looked */
 };
 
 /* What a journal's key is. */
@@ -61,6 +62,10 @@ bool record_is_emptied(struct berth_redis *redis);
 enum berth_code record_restore(struct berth_redis *redis,
                                const struct berth_journal_entry *entry, bool *ret_wrote,
                                struct berth_error *err);
+/* What was put back while the index counts as whole: a config is listed before its tenant's new
+ * sessions are made. */
+enum berth_code record_mark_late(struct berth_redis *redis, const char *key,
+                                 struct berth_error *err);
 /* A recovery has begun, if it had not. */
 enum berth_code records_begin(struct berth_redis *redis, struct berth_error *err);
 /* All of the journal, and that it is done. */

@@ -226,10 +226,22 @@ enum berth_code record_restore(struct berth_redis *redis,
     return code;
 }
 
+/* A config that comes when the pass is over was not listed by it. */
+enum berth_code record_mark_late(struct berth_redis *redis, const char *key,
+                                 struct berth_error *err)
+{
+    char tenant[RECORDS_ID_MAX + 1], id[RECORDS_ID_MAX + 1];
+
+    if (record_kind_of(key, tenant, id) != RECORD_CONFIG)
+        return BERTH_OK;
+    return berth_recovery_mark(redis, tenant, id, true, err);
+}
+
 /* --------------------------------------------------------------- a whole journal */
 
 struct all {
     struct berth_redis *redis;
+    bool late; /* the index counts as whole already */
     uint64_t n;
 };
 
@@ -240,6 +252,8 @@ static enum berth_code restore_one(void *arg, const struct berth_journal_entry *
     bool wrote;
     enum berth_code code = record_restore(all->redis, entry, &wrote, err);
 
+    if (!code && wrote && all->late)
+        code = record_mark_late(all->redis, entry->key, err);
     all->n += !code && wrote;
     return code ? berth_wrap(err, code, "%s", entry->key) : BERTH_OK;
 }
@@ -306,6 +320,7 @@ enum berth_code records_restore(struct berth_records *records, struct berth_erro
     code = redis_time(records->redis, now, err);
     if (!code && recovering)
         code = begin(records, err);
+    all.late = !recovering;
     if (!code)
         code = berth_journal_walk(records->journal, restore_one, &all, err);
     if (!code && recovering)

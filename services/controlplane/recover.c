@@ -17,6 +17,8 @@ enum {
     AGAIN_MS = 5000, /* a config that could not be listed */
     TRIES = 3,       /* before the others go on without it */
     LEASE_MS = 60000,
+    SETTLE_MS =
+        3000, /* from the loss on: by then every writer that runs has said that it takes part */
     LOCK_MS = 60000, /* a backend call may be sent for that long after its grant */
     PAGE_SIZE = 256,
 };
@@ -235,6 +237,7 @@ static void recover_all(struct cp_recover *recover)
     struct cp *cp = recover->cp;
     char missing[128] = "";
     struct berth_error err = {0};
+    int64_t now_ms = 0;
     bool done = false;
 
     if (berth_recovery_read_back(cp->redis, &done, &recover->lost_ms, missing, &err))
@@ -244,6 +247,8 @@ static void recover_all(struct cp_recover *recover)
     if (*missing && strcmp(missing, recover->waits_for) != 0)
         berth_warn("recovery waits for a journal to be read back", "journal", missing);
     memcpy(recover->waits_for, missing, sizeof missing);
+    if (redis_now(cp, &now_ms, &err) || now_ms < recover->lost_ms + SETTLE_MS)
+        return;
     if (!done || !lead(cp))
         return;
     if (pass(recover, &err))
