@@ -8,6 +8,7 @@
 #include "services/controlplane/checks.h"
 #include "services/controlplane/config_check.h"
 #include "services/controlplane/config_ops.h"
+#include "services/controlplane/keep_alive.h"
 #include "services/controlplane/present.h"
 #include "services/controlplane/resolve.h"
 
@@ -106,6 +107,8 @@ CP_HANDLER(renew_use)
                         &berth__binding__v1__renew_use_response__descriptor, true, &resp, err);
     if (code)
         return code;
+    if (!req->end)
+        cp_keep_alive(cp, req->session, berth_timestamp_ms(resp->expire_time, 0));
     out = berth_message_new(&berth__control__v1__renew_use_response__descriptor);
     if (out) {
         out->expire_time = BERTH_STEAL(resp->expire_time);

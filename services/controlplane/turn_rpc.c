@@ -4,6 +4,7 @@
 #include "common/messages/messages.h"
 #include "services/controlplane/binding.h"
 #include "services/controlplane/checks.h"
+#include "services/controlplane/keep_alive.h"
 
 #include "berth/control/v1/control.pb-c.h"
 
@@ -61,6 +62,7 @@ HANDLER(begin_turn)
                         &berth__binding__v1__begin_turn_response__descriptor, true, &resp, err);
     if (code)
         return code;
+    cp_keep_alive(cp, req->session, berth_timestamp_ms(resp->expire_time, 0));
     out = berth_message_new(&berth__control__v1__begin_turn_response__descriptor);
     if (!out || !berth_set_string(&out->turn_token, resp->turn_token)) {
         code = berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
@@ -102,6 +104,7 @@ HANDLER(renew_turn)
                         &berth__binding__v1__renew_turn_response__descriptor, true, &resp, err);
     if (code)
         return code;
+    cp_keep_alive(cp, req->session, berth_timestamp_ms(resp->expire_time, 0));
     out = berth_message_new(&berth__control__v1__renew_turn_response__descriptor);
     if (out) {
         out->expire_time = BERTH_STEAL(resp->expire_time);

@@ -95,6 +95,8 @@ static Sandbox *show(const struct fake_adapter *fake, const struct fake_sandbox 
 
     out->state = (Berth__Common__V1__SandboxState)from->state;
     out->create_time = berth_timestamp(from->create_ms);
+    if (from->end_ms)
+        out->end_time = berth_timestamp(from->end_ms);
     if (from->last_active_ms)
         out->last_active_time = berth_timestamp(from->last_active_ms);
     out->image = berth_message_new(&berth__common__v1__image__descriptor);
@@ -212,7 +214,8 @@ HANDLER(get_info)
     caps->commands = caps->files = true;
     caps->keyed_create = fake->keyed;
     caps->metadata_filter = true;
-    caps->timeout_model = BERTH__COMMON__V1__TIMEOUT_MODEL__TIMEOUT_MODEL_NONE;
+    caps->timeout_model = fake->timer ? BERTH__COMMON__V1__TIMEOUT_MODEL__TIMEOUT_MODEL_FIXED
+                                      : BERTH__COMMON__V1__TIMEOUT_MODEL__TIMEOUT_MODEL_NONE;
     caps->network = berth_message_new(&berth__common__v1__network_capability__descriptor);
     caps->network->egress_switch = caps->network->inbound_switch = true;
     if (!fake->no_pause) {
@@ -459,6 +462,39 @@ HANDLER(pause_sandbox)
     return code;
 }
 
+HANDLER(set_timeout)
+{
+    struct fake_adapter *fake = service;
+    const Berth__Backend__V1__SetTimeoutRequest *req =
+        (const Berth__Backend__V1__SetTimeoutRequest *)message;
+    Berth__Backend__V1__SetTimeoutResponse *out = NULL;
+    struct fake_script script;
+    struct fake_sandbox *box;
+    enum berth_code code = BERTH_OK;
+
+    (void)call;
+    pthread_mutex_lock(&fake->mutex);
+    script =
+        fake_begin(fake, FAKE_SET_TIMEOUT, req->sandbox_id, req->fence, req->not_after_time);
+    box = fake_find(fake, req->sandbox_id);
+    code = box ? pass_fence(box, req->fence, err) : fake_not_found(req->sandbox_id, err);
+    if (!code) {
+        int64_t end_ms = berth_now_ms() + berth_duration_ms(req->timeouts->idle, 0);
+
+        if (!req->extend_only || end_ms > box->end_ms)
+            box->end_ms = end_ms;
+        out = NEW(set_timeout_response);
+        out->sandbox = show(fake, box);
+        code = fake_end(fake, &script, err);
+    }
+    pthread_mutex_unlock(&fake->mutex);
+    if (code)
+        berth_message_free(out);
+    else
+        *ret_resp = &out->base;
+    return code;
+}
+
 HANDLER(delete_sandbox)
 {
     struct fake_adapter *fake = service;
@@ -502,6 +538,7 @@ static const struct berth_method methods[] = {
     METHOD("BackendService", "ListSandboxes", list_sandboxes, list_sandboxes),
     METHOD("BackendService", "PauseSandbox", pause_sandbox, pause_sandbox),
     METHOD("BackendService", "DeleteSandbox", delete_sandbox, delete_sandbox),
+    METHOD("BackendService", "SetTimeout", set_timeout, set_timeout),
 };
 
 void fake_start(struct fake_adapter *fake)

@@ -29,6 +29,7 @@ enum fake_method {
     FAKE_LIST_SNAPSHOTS,
     FAKE_DELETE_SNAPSHOT,
     FAKE_TEMPLATE,
+    FAKE_SET_TIMEOUT,
     FAKE_N_METHODS
 };
 
@@ -56,7 +57,7 @@ struct fake_sandbox {
     bool used; /* a slot in use: not deleted */
     char template_id[129], snapshot_id[129];
     uint64_t generation;
-    int64_t create_ms, last_active_ms;
+    int64_t create_ms, last_active_ms, end_ms;
     int64_t idle_ms;
     int egress, inbound, on_idle, auto_resume;
     size_t n_tags;
@@ -80,6 +81,7 @@ struct fake_adapter {
     pthread_mutex_t mutex; /* for all below */
     pthread_cond_t changed;
     bool keyed, no_pause, no_snapshots, incomplete, forget_tags;
+    bool timer;       /* the backend ends sandboxes by itself */
     size_t list_page; /* sandboxes of one page; 0: all */
     bool list_stuck;  /* the same page token again and again */
     size_t ghosts;    /* in lists only: of "ghost-<n>" of tenant t1, an hour old, with tags as

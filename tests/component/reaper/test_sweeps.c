@@ -328,6 +328,69 @@ START_TEST(settle__no_evidence__nothing)
 }
 END_TEST
 
+/* ------------------------------------------------------------------- keep alive */
+
+static void open_timed(void)
+{
+    town_open(&town, &(struct town_options){.no_config = true});
+    town.fake->timer = true;
+}
+
+static void make_config(void)
+{
+    Berth__Control__V1__CreateConfigRequest make =
+        BERTH__CONTROL__V1__CREATE_CONFIG_REQUEST__INIT;
+    SandboxConfig settings = BERTH__CONTROL__V1__SANDBOX_CONFIG__INIT;
+
+    settings.tenant_id = (char *)"t1";
+    settings.config_id = (char *)"c1";
+    settings.backend = (char *)"local";
+    make.config = &settings;
+    ck_assert_int_eq(town_call(town.control[0], "/berth.control.v1.ConfigService/CreateConfig",
+                               &make, &berth__control__v1__create_config_response__descriptor,
+                               WAIT_MS, NULL, NULL),
+                     BERTH_REASON_NONE);
+}
+
+static void set_end(const char *box, int64_t left_ms)
+{
+    pthread_mutex_lock(&town.fake->mutex);
+    fake_find(town.fake, box)->end_ms = berth_now_ms() + left_ms;
+    pthread_mutex_unlock(&town.fake->mutex);
+}
+
+/* Invariant 16: a turn pushes the end of a backend that has a timer, once less than half of the
+ * idle time (30 min) is left; not before. */
+START_TEST(begin_turn__backend_with_a_timer__end_pushed)
+{
+    SessionSpec spec = BERTH__COMMON__V1__SESSION_SPEC__INIT;
+    const char *boxes[2];
+
+    make_config();
+    spec.config_id = (char *)"c1";
+    for (int i = 0; i < 2; i++) {
+        Resolved *resolved = NULL;
+
+        ck_assert_int_eq(town_resolve(&town, 0, "t1", i ? "b" : "a", &spec, NULL, &resolved),
+                         BERTH_REASON_NONE);
+        boxes[i] = copy(resolved->session->sandbox->sandbox_id);
+        berth_message_free(resolved);
+    }
+    set_end(boxes[0], 20 * 60000);
+    set_end(boxes[1], 10 * 60000);
+    fake_forget_calls(town.fake);
+    (void)town_begin(&town, "a");
+    (void)town_begin(&town, "b");
+    for (int64_t end = berth_tick_ms() + WAIT_MS;
+         fake_count(town.fake, FAKE_SET_TIMEOUT) + fake_count(town.fake, FAKE_GET) < 3;
+         usleep(5000))
+        ck_assert_int_lt(berth_tick_ms(), end);
+    ck_assert_uint_eq(fake_count(town.fake, FAKE_SET_TIMEOUT), 1);
+    ck_assert_int_gt(fake_find(town.fake, boxes[1])->end_ms, berth_now_ms() + 29 * 60000);
+    ck_assert_int_lt(fake_find(town.fake, boxes[0])->end_ms, berth_now_ms() + 21 * 60000);
+}
+END_TEST
+
 /* ------------------------------------------------------------------------- size */
 
 static long memory_kib(pid_t pid)
@@ -379,7 +442,8 @@ static void open_patient(void)
 int main(void)
 {
     Suite *suite = suite_create("reaper/sweeps");
-    TCase *sweeps = tcase_create("sweeps"), *scale = tcase_create("scale");
+    TCase *sweeps = tcase_create("sweeps"), *scale = tcase_create("scale"),
+          *timed = tcase_create("timed");
     SRunner *runner = srunner_create(suite);
     int failed;
 
@@ -395,6 +459,10 @@ int main(void)
     tcase_add_test(sweeps, settle__idle__rests_or_goes_on);
     tcase_add_test(sweeps, settle__no_evidence__nothing);
     suite_add_tcase(suite, sweeps);
+    tcase_add_checked_fixture(timed, open_timed, close_town);
+    tcase_set_timeout(timed, 120);
+    tcase_add_test(timed, begin_turn__backend_with_a_timer__end_pushed);
+    suite_add_tcase(suite, timed);
     tcase_add_checked_fixture(scale, open_patient, close_town);
     tcase_set_timeout(scale, 120);
     tcase_add_test(scale, sweep__ten_thousand__bounded);
