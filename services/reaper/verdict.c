@@ -40,14 +40,30 @@ int reaper_plight(enum reaper_why why)
                : (int)why;
 }
 
-/* A limit that has passed, by Redis' clock; by our own it must stand for a while more, so that
- * a clock that jumped ends nothing. */
-static struct reaper_verdict expire(enum reaper_why why, enum reaper_act act, int64_t limit_ms,
-                                    int64_t unused_since_ms, const struct reaper_limits *limits)
+/* A limit that passes at end_ms, by Redis' clock. By our own it must have been coming for a
+ * while by then, so that a clock that jumped ends nothing. */
+struct limit {
+    int64_t end_ms, hold_ms;
+    bool coming; /* from where on hold_ms is counted */
+};
+
+static struct limit limit_at(int64_t since_ms, int64_t limit_ms,
+                             const struct reaper_limits *limits, int64_t now_ms)
+{
+    struct limit limit = {.end_ms = since_ms + limit_ms,
+                          .hold_ms = min_i64(limit_ms, limits->grace_ms)};
+
+    limit.coming = limit_ms && since_ms && now_ms >= limit.end_ms - limit.hold_ms;
+    return limit;
+}
+
+static struct reaper_verdict expire(enum reaper_why why, enum reaper_act act,
+                                    const struct limit *limit, int64_t unused_since_ms)
 {
     return (struct reaper_verdict){.why = why,
                                    .act = act,
-                                   .hold_ms = min_i64(limit_ms, limits->grace_ms),
+                                   .hold_ms = limit->hold_ms,
+                                   .ripe_ms = limit->end_ms,
                                    .unless_active_after_ms = unused_since_ms};
 }
 
@@ -56,26 +72,27 @@ static struct reaper_verdict judge_bound(const struct reaper_facts *facts,
 {
     const struct reaper_policy *policy = &facts->policy;
     int64_t active_ms = max_i64(facts->active_ms, facts->create_ms);
-    int64_t idle_ms = max_i64(policy->idle_ms, USE_UNTOLD_MS);
+    int64_t idle_ms = policy->idle_ms ? max_i64(policy->idle_ms, USE_UNTOLD_MS) : 0;
+    /* It was used, then idle, then paused; or paused on somebody's word, which is use. */
+    int64_t paused_ms = policy->max_paused_ms ? policy->max_paused_ms + policy->idle_ms : 0;
+    struct limit life = limit_at(facts->create_ms, policy->max_lifetime_ms, limits, now_ms);
+    struct limit rest = facts->paused ? limit_at(active_ms, paused_ms, limits, now_ms)
+                                      : limit_at(active_ms, idle_ms, limits, now_ms);
 
-    if (facts->in_use || policy->timer || !active_ms || now_ms - active_ms < USE_UNTOLD_MS)
+    if (facts->in_use || policy->timer || !active_ms)
         return keep(REAPER_KEEP_BOUND);
-    if (policy->max_lifetime_ms && facts->create_ms &&
-        now_ms - facts->create_ms >= policy->max_lifetime_ms)
-        return expire(REAPER_MAX_LIFETIME, REAPER_ACT_IDLE_KILL, policy->max_lifetime_ms,
-                      now_ms - USE_UNTOLD_MS, limits);
-    if (facts->paused) {
-        /* It was used, then idle, then paused; or paused on somebody's word, which is use. */
-        if (policy->max_paused_ms &&
-            now_ms - active_ms >= policy->max_paused_ms + policy->idle_ms)
-            return expire(REAPER_MAX_PAUSED, REAPER_ACT_FINISH_DELETE, policy->max_paused_ms,
-                          now_ms - policy->max_paused_ms, limits);
-        return keep(REAPER_KEEP_BOUND);
+    if (life.coming && (now_ms >= life.end_ms || !rest.coming)) {
+        if (now_ms - active_ms < USE_UNTOLD_MS)
+            return keep(REAPER_KEEP_BOUND);
+        return expire(REAPER_MAX_LIFETIME, REAPER_ACT_IDLE_KILL, &life, now_ms - USE_UNTOLD_MS);
     }
-    if (policy->idle_ms && now_ms - active_ms >= idle_ms)
-        return expire(REAPER_IDLE, policy->kill ? REAPER_ACT_IDLE_KILL : REAPER_ACT_IDLE_PAUSE,
-                      idle_ms, now_ms - idle_ms, limits);
-    return keep(REAPER_KEEP_BOUND);
+    if (!rest.coming)
+        return keep(REAPER_KEEP_BOUND);
+    if (facts->paused)
+        return expire(REAPER_MAX_PAUSED, REAPER_ACT_FINISH_DELETE, &rest,
+                      now_ms - policy->max_paused_ms);
+    return expire(REAPER_IDLE, policy->kill ? REAPER_ACT_IDLE_KILL : REAPER_ACT_IDLE_PAUSE,
+                  &rest, now_ms - idle_ms);
 }
 
 static struct reaper_verdict judge_active(const struct reaper_facts *facts,

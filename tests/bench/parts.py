@@ -14,7 +14,7 @@ PROCESSES = "/berth.data.v1.ProcessService/"
 FILES = "/berth.data.v1.FileService/"
 BACKEND = "/berth.backend.v1.BackendService/"
 GIB, MIB = 1 << 30, 1 << 20
-SERVICES = ("binding", "adapter-local", "controlplane", "dataplane", "skills")
+SERVICES = ("binding", "adapter-local", "controlplane", "dataplane", "skills", "reaper")
 
 
 class Bench:
@@ -317,7 +317,7 @@ def idle_size(bench):
         bench.suite.end(name, 15)
     bench.suite.start()
     for name in SERVICES:
-        limit = 16 if name in ("binding", "controlplane") else 22
+        limit = 16 if name in ("binding", "controlplane", "reaper") else 22
         bench.table.at_most(f"PSS of idle {name}", bench.suite.pss_kib(name) / 1024, limit, "MiB")
 
 

