@@ -129,7 +129,7 @@ static enum berth_code append_docs(struct berth_journal *journal, const char *co
                                    const struct berth_doc *docs, size_t n, int64_t now_ms,
                                    struct berth_error *err)
 {
-    struct berth_journal_entry entries[KEYS_AT_ONCE];
+    struct berth_journal_entry entries[KEYS_AT_ONCE] = {{0}};
     uint8_t *data[KEYS_AT_ONCE] = {NULL};
     enum berth_code code = BERTH_OK;
 
