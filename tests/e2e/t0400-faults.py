@@ -161,6 +161,27 @@ def adapter_killed__running_command__found_again_by_its_id(suite):
     tap.equal(answer.session.sandbox.sandbox_id, box)
 
 
+# The data plane killed: what its callers ran has two seconds in which a repeat of the exec_id may take
+# it over. A repeat never starts it twice: it gets what there is, or is told why the command was ended.
+def dataplane_killed__commands_not_detached__kept_for_a_repeat(suite):
+    api = suite.api
+    api.resolve(S, config="local")
+    short, long = "echo once >> /workspace/runs; sleep 0.5; echo done", "echo twice >> /workspace/runs; sleep 300"
+    streams = [api.exec(S, what, exec_id=name, timeout=600, rpc_timeout=60).until_started()
+               for name, what in (("short", short), ("long", long))]
+    with killed(suite, "dataplane"):
+        for stream in streams:
+            tap.equal(refusal(stream.finish).code, "UNAVAILABLE")
+    recovers(api.run, S, "true")
+    wait_for(lambda: all(process.HasField("exited") for process in api.list_processes(S)), 10, "both have ended")
+    again = recovers(api.run, S, short, exec_id="short", timeout=600)
+    tap.equal((again.exited.reason, again.exited.exit_code, again.stdout), (pb.data.EXIT_REASON_EXITED, 0, b"done\n"))
+    again = recovers(api.run, S, long, exec_id="long", timeout=600)
+    tap.equal(again.exited.reason, pb.data.EXIT_REASON_KILLED)
+    tap.check("its caller went away" in again.exited.message, again.exited.message)
+    tap.equal(api.run(S, "sort /workspace/runs").stdout, b"once\ntwice\n")
+
+
 # A control plane killed under load: its peer's calls and the running command do not notice.
 def controlplane_killed__other_replica__serves_on(suite):
     first, second = suite.api, suite.client(control="controlplane-2")

@@ -139,7 +139,8 @@ struct exec {
     struct exec_reader *readers;
     struct exec_mark marks[EXEC_MARKS];
     unsigned n_marks;
-    bool abandoned; /* its caller gave up */
+    bool abandoned; /* its caller gave up, and */
+    bool unclaimed; /* it was killed for that */
 
     struct exec_feed feed;
     struct berth_timer *timeout, *grace, *orphan;

@@ -258,6 +258,9 @@ static void set_result(struct exec *exec)
             exited->signal = 0;
         set_message(exec, "the kernel killed a process of the sandbox: out of memory");
     }
+    if (exited->reason == WIRE_EXIT_KILLED && exec->unclaimed)
+        set_message(exec, "its caller went away (or the service in between did), and no "
+                          "repeat of its exec_id took it over");
     if (exited->reason == WIRE_EXIT_TIMED_OUT)
         set_message(exec, "the timeout has passed; the whole tree was killed");
 }
@@ -390,6 +393,7 @@ static void on_orphan(void *arg)
     struct exec *exec = arg;
 
     exec->orphan = NULL;
+    exec->unclaimed = exec->kill_reason == WIRE_REASON_NONE;
     kill_all(exec, WIRE_EXIT_KILLED);
 }
 

@@ -78,6 +78,11 @@ START_TEST(cancel__nobody_takes_over__killed)
     client_close(&client);
     outcome_free(&got);
     wait_for_count(1);
+    got = run(&box, &start); /* what is left of it says why */
+    ck_assert_int_eq(got.exited.reason, WIRE_EXIT_KILLED);
+    ck_assert_ptr_nonnull(strstr(got.exited.message, "its caller went away"));
+    ck_assert_str_eq(got.data[WIRE_STDOUT], "up\n");
+    outcome_free(&got);
 }
 END_TEST
 
