@@ -384,6 +384,14 @@ enum berth_code cp_cache_tenant(struct cp_cache *cache, const char *tenant,
     return code;
 }
 
+struct cp_config *cp_cache_config_now(struct cp_cache *cache, const char *tenant,
+                                      const char *config_id)
+{
+    struct loaded loaded = {0};
+
+    return get_fresh(cache, tenant, config_id, &loaded) ? loaded.config : NULL;
+}
+
 enum berth_code cp_cache_config(struct cp_cache *cache, const char *tenant,
                                 const char *config_id, struct cp_config **ret,
                                 struct berth_error *err)

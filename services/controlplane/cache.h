@@ -41,6 +41,10 @@ BERTH_MUST_CHECK enum berth_code cp_cache_config(struct cp_cache *cache, const c
                                                  const char *config_id, struct cp_config **ret,
                                                  struct berth_error *err);
 
+/* A reference, if it is in memory and not too old; else NULL. Never waits. */
+struct cp_config *cp_cache_config_now(struct cp_cache *cache, const char *tenant,
+                                      const char *config_id);
+
 /* Read it anew at the next use: after a write of our own. config_id NULL: the tenant. */
 void cp_cache_forget(struct cp_cache *cache, const char *tenant, const char *config_id);
 void cp_cache_forget_all(struct cp_cache *cache);

@@ -48,6 +48,7 @@ CP_HANDLER(resolve_route)
         .turn_token = req->turn_token,
         .failed_sandbox_id = req->failed_sandbox_id,
         .answer = answer_route,
+        .quick = true,
     };
     enum berth_code code = cp_check_ref("session", req->session, true, err);
 

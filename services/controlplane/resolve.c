@@ -37,7 +37,10 @@ struct resolve {
     AcquireResponse *grant;
     struct cp_config *config;
     struct cp_lock *lock;
-    SessionSpec reaped; /* of a record that the reaper makes */
+    SessionSpec reaped;     /* of a record that the reaper makes */
+    struct berth_work work; /* with what Acquire brought, for a worker */
+    enum berth_code code;
+    struct berth_error err;
 };
 
 static void acquire(struct resolve *r);
@@ -434,11 +437,13 @@ static enum berth_code go_on(struct resolve *r, struct berth_error *err)
     return submit(r, run_holder, err);
 }
 
-static void on_acquired(void *arg, enum berth_code code, ProtobufCMessage *resp,
-                        const struct berth_error *failure)
+/* On a worker. */
+static void acquired(void *arg)
 {
     struct resolve *r = arg;
+    const struct berth_error *failure = &r->err;
     struct berth_error err = {0};
+    enum berth_code code = r->code;
 
     if (code && r->request.want == PLAN_DELETE && !r->request.config_id &&
         failure->reason == BERTH_REASON_SESSION_NOT_FOUND) {
@@ -451,13 +456,49 @@ static void on_acquired(void *arg, enum berth_code code, ProtobufCMessage *resp,
         answer_error(r, failure);
         return;
     }
-    r->grant = (AcquireResponse *)resp;
     code = go_on(r, &err);
     if (!code)
         return;
     if (r->grant->lock)
         cp_release(r->cp, r->request.session, r->grant->lock, true);
     answer_error(r, &err);
+}
+
+/* A bound sandbox that was seen lately, of a config that is in memory, and nobody to be told of
+ * anything first: go_on() would not wait either. */
+static bool is_plain_use(struct resolve *r)
+{
+    const AcquireResponse *grant = r->grant;
+
+    if (!r->request.quick || r->request.config_id || (r->request.tells && grant->loss) ||
+        grant->decision != BERTH__BINDING__V1__DECISION__DECISION_USE || !grant->binding ||
+        !grant->session || !grant->session->ref || !grant->session->spec || check_pin(r, NULL))
+        return false;
+    r->config = cp_cache_config_now(r->cp->cache, r->request.session->tenant_id,
+                                    grant->session->spec->config_id);
+    if (r->config && lately_seen(r) &&
+        cp_config_check_veto(r->config->settings, r->cp->no_private_targets, NULL) == BERTH_OK)
+        return true;
+    r->config = cp_config_unref(r->config);
+    return false;
+}
+
+/* On the thread that serves the sockets. What a warm call needs is answered here; all else goes
+ * to a worker, since it may have to wait. */
+static void on_acquired(void *arg, enum berth_code code, ProtobufCMessage *resp,
+                        const struct berth_error *failure)
+{
+    struct resolve *r = arg;
+
+    r->code = code;
+    r->grant = (AcquireResponse *)resp;
+    if (code) {
+        r->err = *failure;
+    } else if (is_plain_use(r)) {
+        answer_used(r);
+        return;
+    }
+    berth_pool_submit_entry_must(r->cp->runtime->pool, &r->work, acquired, r);
 }
 
 static void acquire(struct resolve *r)
@@ -475,7 +516,7 @@ static void acquire(struct resolve *r)
     r->sent_tick = berth_tick_ms();
     berth_channel_call_async(r->cp->binding, "/berth.binding.v1.BindingService/Acquire",
                              &req.base, &berth__binding__v1__acquire_response__descriptor,
-                             &options, r->cp->runtime->pool, on_acquired, r);
+                             &options, NULL, on_acquired, r);
 }
 
 enum berth_code cp_resolve(struct cp *cp, struct berth_call *call,

@@ -30,6 +30,7 @@ struct cp_resolve_request {
     int64_t max_wait_ms; /* for the lock; 0: as long as the caller waits */
     bool tells; /* the answer has a place for what was lost, and its caller is a client */
     cp_answer_fn answer;
+    bool quick; /* answer() never waits for anything */
 };
 
 /* What came of it. config may be NULL after a delete. */

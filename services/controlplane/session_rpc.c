@@ -170,6 +170,7 @@ HANDLER(resolve_session)
         .recreate = req->recreate,
         .tells = true,
         .answer = answer_resolve,
+        .quick = true,
     };
     enum berth_code code = cp_check_ref("session", req->session, berth_call_is_peer(call), err);
 
