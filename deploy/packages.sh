@@ -7,12 +7,21 @@ dry=false
 [ "${1:-}" = --missing ] && { dry=true; shift; }
 
 wanted=$(awk -v groups=" $* " '!/^#/ && index(groups, " " $1 " ") { print $2 }' "$here/packages.txt" | sort -u)
-# shellcheck disable=SC2086 # a list of words
-have=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' $wanted 2>/dev/null |
-    awk '$1 == "installed" { print $2 }' | sort -u || true)
-missing=$(comm -23 <(printf '%s\n' "$wanted") <(printf '%s\n' "$have"))
+find_missing() {
+    local have
+    # shellcheck disable=SC2086
+    have=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' $wanted 2>/dev/null |
+        awk '$1 == "installed" { print $2 }' | sort -u || true)
+    comm -23 <(printf '%s\n' "$wanted") <(printf '%s\n' "$have")
+}
+missing=$(find_missing)
 [ -n "$missing" ] || exit 0
 $dry && { printf '%s\n' "$missing"; exit 0; }
+# tests/run installs for several parts at once, and apt-get has one lock.
+exec 9<"$here/packages.txt"
+flock 9
+missing=$(find_missing)
+[ -n "$missing" ] || exit 0
 
 sudo=
 if [ "$(id -u)" != 0 ]; then
