@@ -78,11 +78,12 @@ class SecretSuite(TestSuite):
         debug = {"log_level": "debug"}
         super().__init__(control_planes=3, options={
             "redis": {}, "dataplane": dict(debug), "adapter-local": dict(debug), "binding": dict(debug),
-            "skills": dict(debug), "controlplane": dict(debug)})
+            "skills": dict(debug), "controlplane": dict(debug), "reaper": dict(debug)})
         options = self.facts["options"]
         password = "@" + self.path("redis.password")
         options["redis"]["aclfile"] = self.path("redis.acl")
-        options["binding"]["redis_password"] = options["skills"]["redis_password"] = password
+        for name in ("binding", "skills", "reaper"):
+            options[name]["redis_password"] = password
         options["controlplane-3"] = {"key_command": "/bin/cat " + self.path("suite.key"), "key_file": ""}
         self.keys_of_environment = f"key-1 {KEY_1}"
         self.answers = []  # everything that calls said, errors included
