@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "common/rpc/core.h"
 #include "common/rpc/frames.h"
 #include "common/time/time.h"
 
@@ -229,16 +230,15 @@ static int cut(struct sight *sight, const char *why)
     return -1;
 }
 
-int SSL_read(SSL *ssl, void *buf, int size)
+static int look_and_read(SSL *ssl, struct sight *sight, void *buf, int size)
 {
-    struct sight *sight = sight_of(ssl);
     const char *why;
     int n;
 
-    if (sight && sight->cut)
+    if (sight->cut)
         return cut(sight, NULL);
     n = real_read(ssl, buf, size);
-    if (!sight || n <= 0)
+    if (n <= 0)
         return n;
     if (!may_stay(ssl, sight))
         return cut(sight, "its certificate is not accepted any more");
@@ -247,13 +247,38 @@ int SSL_read(SSL *ssl, void *buf, int size)
     return why ? cut(sight, why) : n;
 }
 
+static int look_and_write(SSL *ssl, struct sight *sight, const void *buf, int size)
+{
+    if (sight->cut)
+        return cut(sight, NULL);
+    if (SSL_is_init_finished(ssl) && !may_stay(ssl, sight))
+        return cut(sight, "its certificate is not accepted any more");
+    return real_write(ssl, buf, size);
+}
+
+/* The core reads and writes on a connection under one lock of its own. */
+int SSL_read(SSL *ssl, void *buf, int size)
+{
+    struct sight *sight = sight_of(ssl);
+    int n;
+
+    if (!sight)
+        return real_read(ssl, buf, size);
+    RPC_TSAN_ACQUIRE(sight);
+    n = look_and_read(ssl, sight, buf, size);
+    RPC_TSAN_RELEASE(sight);
+    return n;
+}
+
 int SSL_write(SSL *ssl, const void *buf, int size)
 {
     struct sight *sight = sight_of(ssl);
+    int n;
 
-    if (sight && sight->cut)
-        return cut(sight, NULL);
-    if (sight && SSL_is_init_finished(ssl) && !may_stay(ssl, sight))
-        return cut(sight, "its certificate is not accepted any more");
-    return real_write(ssl, buf, size);
+    if (!sight)
+        return real_write(ssl, buf, size);
+    RPC_TSAN_ACQUIRE(sight);
+    n = look_and_write(ssl, sight, buf, size);
+    RPC_TSAN_RELEASE(sight);
+    return n;
 }
