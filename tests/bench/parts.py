@@ -104,37 +104,41 @@ def commands(bench):
 
 # ------------------------------------------------------------------- growth
 
-CLONE = """local from, n, config = KEYS[1], tonumber(ARGV[1]), ARGV[2]
-for i = 1, n do
+CLONE = """local from, config = KEYS[1], ARGV[3]
+for i = tonumber(ARGV[1]), tonumber(ARGV[2]) do
     redis.call('COPY', from, from .. '-' .. config .. '-' .. i)
     redis.call('ZADD', 'berth:{default}:i/c/' .. config, 0, 'grow-' .. config .. '-' .. i)
 end"""
-FORGET = """local from, n, config = KEYS[1], tonumber(ARGV[1]), ARGV[2]
-for i = 1, n do redis.call('UNLINK', from .. '-' .. config .. '-' .. i) end
+FORGET = """local from, config = KEYS[1], ARGV[3]
+for i = tonumber(ARGV[1]), tonumber(ARGV[2]) do redis.call('UNLINK', from .. '-' .. config .. '-' .. i) end
 redis.call('UNLINK', 'berth:{default}:i/c/' .. config)"""
+
+
+def in_parts(bench, script, n, config):
+    """In pieces that nobody has to wait for."""
+    for first in range(1, n + 1, 5000):
+        bench.suite.redis_cli("eval", script, "1", "berth:{default}:s/grow", str(first), str(min(n, first + 4999)), config)
 
 
 def growth(bench):
     """a warm resolve among 100,000 bindings against one among ten; MarkStale by the session"""
-    many, key = 100000 // bench.scale, "berth:{default}:s/grow"
-    sizes = {"ten": 10, "many": many, "grow1": 500, "grow10": 5000}
+    many = 100000 // bench.scale
+    sizes = {"few": 10, "many": many, "grow1": 500, "grow10": 5000}
     bench.client.resolve("grow", config="local")
-    seen = {}
-    for size in ("ten", "many"):
-        bench.suite.redis_cli("eval", CLONE, "1", key, str(sizes[size]), size)
-        tracks = {"echo": [bench.yard.echo()], "resolve": [bench.resolve("grow")]}
-        micros = bench.yard.rounds(bench.n(1000), tracks)
-        seen[size] = p(micros["resolve"], 50) / p(micros["echo"], 50)
-    bench.table.ratio_at_most(f"warm resolve among {many} bindings", seen["many"], "echoes", "among ten", seen["ten"], 1.1)
-    each = {}
+    seen, each = {"few": [], "many": []}, {}
+    for _ in range(4):  # in turns, so that both see the same machine
+        for size, micros in seen.items():
+            in_parts(bench, CLONE, sizes[size], size)
+            micros += bench.yard.rounds(bench.n(400), {"resolve": [bench.resolve("grow")]})["resolve"]
+            in_parts(bench, FORGET, sizes[size], size)
+    bench.table.ratio_at_most(f"warm resolve among {many} bindings p50", p(seen["many"], 50), "us", "among ten", p(seen["few"], 50), 1.1)
     for size in ("grow1", "grow10"):
-        bench.suite.redis_cli("eval", CLONE, "1", key, str(sizes[size]), size)
+        in_parts(bench, CLONE, sizes[size], size)
         message = pb.binding.MarkStaleRequest(tenant_id="default", config_id=size, generation=1)
         mark = call("unix:" + bench.suite.path("run", "binding.sock"), "/berth.binding.v1.BindingService/MarkStale", message)
         each[size] = median(bench.yard.rounds(5, {"mark": [mark]}, warm=1)["mark"]) / sizes[size]
+        in_parts(bench, FORGET, sizes[size], size)
     bench.table.ratio_at_most(f"MarkStale, one of {sizes['grow10']}", each["grow10"], "us", f"one of {sizes['grow1']}", each["grow1"], 1.25)
-    for size, n in sizes.items():
-        bench.suite.redis_cli("eval", FORGET, "1", key, str(n), size)
 
 
 # ------------------------------------------------------------------- commands
