@@ -42,6 +42,7 @@ struct berth_cas {
     uint64_t only_on;
     bool when_full;
     int64_t start_tick; /* of the last run */
+    char touch_rev[17]; /* "": not settled yet */
     const char *bug;    /* the first mistake of the caller; static */
     bool no_memory;
 };
@@ -343,6 +344,11 @@ size_t redis_cas_keys(const struct berth_cas *cas, const struct redis_cas_key **
 {
     *ret = cas->keys;
     return cas->n_keys;
+}
+
+const char *redis_cas_touch_rev(struct berth_cas *cas)
+{
+    return cas->touch_rev[0] ? cas->touch_rev : berth_rev_new(cas->touch_rev);
 }
 
 int64_t redis_cas_start_tick(const struct berth_cas *cas)

@@ -224,6 +224,8 @@ struct redis_cas_key {
 };
 size_t redis_cas_keys(const struct berth_cas *cas, const struct redis_cas_key **ret);
 int64_t redis_cas_start_tick(const struct berth_cas *cas);
+/* The rev that settling leaves: the same each time, so that one attempt knows another's. */
+const char *redis_cas_touch_rev(struct berth_cas *cas);
 /* berth_cas_run() with an end of its own. */
 enum berth_code redis_cas_run(struct berth_redis *redis, struct berth_cas *cas, bool durable,
                               int64_t until_tick, bool *ret_applied, int64_t *ret_now_ms,

@@ -11,6 +11,7 @@
  * tells (witness); often the same. */
 struct question {
     const struct redis_cas_key *anchor, *witness;
+    const char *touch_rev;
     int64_t until_tick;
 };
 
@@ -49,18 +50,20 @@ static enum berth_code touch(struct berth_redis *redis, const struct question *q
 {
     const struct redis_cas_key *anchor = question->anchor;
     BERTH_AUTO(berth_cas_free) struct berth_cas *cas = berth_cas_new();
+    const char *rev = question->touch_rev;
     struct berth_doc doc = {0};
-    char rev[17];
     enum berth_code code;
 
     berth_cas_expect(cas, anchor->name, anchor->old_rev);
-    berth_cas_write(cas, "HSET", anchor->name, "rev", berth_rev_new(rev), (char *)NULL);
+    berth_cas_write(cas, "HSET", anchor->name, "rev", rev, (char *)NULL);
     if (!anchor->old_rev[0])
         berth_cas_write(cas, "PEXPIRE", anchor->name, STUB_MS, (char *)NULL);
     berth_cas_when_full(cas);
     code = redis_cas_run(redis, cas, false, question->until_tick, ret_applied, NULL, &doc, err);
     if (code)
         return code;
+    /* It may have been an attempt of before, whose answer was lost as well. */
+    *ret_applied = *ret_applied || strcmp(berth_doc_get(&doc, "rev"), rev) == 0;
     snprintf(ret_rev, 17, "%s", *ret_applied ? rev : berth_doc_get(&doc, "rev"));
     berth_doc_deinit(&doc);
     return BERTH_OK;
@@ -151,6 +154,7 @@ enum berth_code berth_cas_settle(struct berth_redis *redis, struct berth_cas *ca
 
     if (!find_question(cas, &question))
         return berth_fail(err, BERTH_REASON_OUTCOME_UNKNOWN, NULL);
+    question.touch_rev = redis_cas_touch_rev(cas);
     /* Whoever waits has waited for the write already: in all little more than one command. */
     question.until_tick = redis_cas_start_tick(cas) + ms;
     if (question.until_tick < now + ms / 4)
