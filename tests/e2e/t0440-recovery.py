@@ -86,7 +86,7 @@ class World:
             self.api.resolve(name, config="local")
             self.api.write_file(name, "/workspace/kept", name.encode())
         for name in self.workers:
-            self.api.exec(name, "while :; do date +%s%N > /workspace/beat; sleep 0.05; done", exec_id="beat",
+            self.api.exec(name, "while :; do date +%s%N > /workspace/next; mv /workspace/next /workspace/beat; sleep 0.05; done", exec_id="beat",
                           detach=True).until_started().cancel()
         self.token = self.api.begin_turn(self.name("turn"))
         self.api.run(self.name("turn"), "true", turn=self.token)
