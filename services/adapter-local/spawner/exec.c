@@ -492,6 +492,9 @@ enum berth_code exec_start(struct engine *engine, const struct wire_start *start
 
     if (code)
         return code;
+    /* Its namespace may let one more in for a moment, to be killed. */
+    if (box_init_dying(engine->env->init_pid))
+        return berth_fail(err, BERTH_REASON_SANDBOX_TERMINAL, NULL);
     engine_make_room(engine);
     exec = exec_new(engine, start);
     if (!exec)
