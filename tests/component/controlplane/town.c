@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 
 #include "grpc/health/v1/health.pb-c.h"
+#include "tests/lib/port.h"
 
 extern char **environ;
 
@@ -31,19 +32,6 @@ __attribute__((format(printf, 2, 3))) static void add(struct process *process, c
     vsnprintf(process->texts[process->n_args], sizeof process->texts[0], fmt, args);
     va_end(args);
     process->n_args++;
-}
-
-static int free_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof address;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, size), 0);
-    ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&address, &size), 0);
-    close(fd);
-    return ntohs(address.sin_port);
 }
 
 static void describe(struct process *process, const struct town *town, const char *name,
@@ -497,10 +485,10 @@ static void start_planes(struct town *town, const struct town_options *options)
     for (unsigned i = 0; i < planes; i++) {
         struct process *plane = &town->planes[i];
         char run_dir[16], target[64];
-        int port = free_port();
+        int port = test_port();
 
         snprintf(run_dir, sizeof run_dir, "cp%u", i);
-        plane->metrics_port = options->metrics ? free_port() : 0;
+        plane->metrics_port = options->metrics ? test_port() : 0;
         describe(plane, town, "controlplane", run_dir);
         add(plane, "--listen=127.0.0.1:%d", port);
         add(plane, "--key_file=%s/suite.key", town->dir);
@@ -536,7 +524,7 @@ static void start_reapers(struct town *town, const struct town_options *options)
         char run_dir[16];
 
         snprintf(run_dir, sizeof run_dir, "r%u", i);
-        reaper->metrics_port = options->metrics ? free_port() : 0;
+        reaper->metrics_port = options->metrics ? test_port() : 0;
         describe(reaper, town, "reaper", run_dir);
         add(reaper, "--controlplane=unix:%s/controlplane.sock", town->planes[0].run_dir);
         add(reaper, "--binding=unix:%s/binding.sock", town->binding.run_dir);
@@ -571,7 +559,7 @@ void town_open(struct town *town, const struct town_options *options)
     town->fake = fake_new(socket);
     town->fake->keyed = !options->not_keyed;
 
-    town->binding.metrics_port = options->metrics ? free_port() : 0;
+    town->binding.metrics_port = options->metrics ? test_port() : 0;
     describe(&town->binding, town, "binding", "b");
     if (options->lock_lease)
         add(&town->binding, "--lock_lease=%s", options->lock_lease);

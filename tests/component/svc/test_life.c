@@ -19,6 +19,7 @@
 #include "berth/reaper/v1/reaper.pb-c.h"
 #include "grpc/health/v1/health.pb-c.h"
 #include "grpc/reflection/v1/reflection.pb-c.h"
+#include "tests/lib/port.h"
 
 typedef Grpc__Health__V1__HealthCheckRequest HealthRequest;
 typedef Grpc__Health__V1__HealthCheckResponse HealthResponse;
@@ -35,19 +36,6 @@ static char run_dir[64], ready_file[64], hold_file[64], target[96];
 static int port, metrics_port;
 static struct process process;
 static struct berth_channel *channel;
-
-static int free_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof address;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, size), 0);
-    ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&address, &size), 0);
-    close(fd);
-    return ntohs(address.sin_port);
-}
 
 static void touch(const char *path)
 {
@@ -87,8 +75,8 @@ static void setup(void)
     snprintf(ready_file, sizeof ready_file, "%s/ready", folder);
     snprintf(hold_file, sizeof hold_file, "%s/hold", folder);
     snprintf(target, sizeof target, "unix:%s/tiny.sock", run_dir);
-    port = free_port();
-    metrics_port = free_port();
+    port = test_port();
+    metrics_port = test_port();
     berth_rpc_init();
     ck_assert_int_eq(berth_channel_new(target, NULL, &channel, NULL), BERTH_OK);
 }

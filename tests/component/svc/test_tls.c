@@ -15,6 +15,7 @@
 #include "tests/component/svc/process.h"
 
 #include "berth/reaper/v1/reaper.pb-c.h"
+#include "tests/lib/port.h"
 
 enum { DEADLINE_MS = 20000, WORDS_MAX = 8 };
 
@@ -157,19 +158,6 @@ END_TEST
 
 /* --------------------------------------------------------------- a running service */
 
-static int free_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof address;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, size), 0);
-    ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&address, &size), 0);
-    close(fd);
-    return ntohs(address.sin_port);
-}
-
 /* name NULL: no TLS. */
 static enum berth_code get_sweep(const char *target, const char *name, struct berth_error *err)
 {
@@ -209,7 +197,7 @@ static enum berth_code get_sweep(const char *target, const char *name, struct be
 static void start(const char *name, char tcp[32], char unix_socket[128])
 {
     char words[1024];
-    int port = free_port();
+    int port = test_port();
 
     snprintf(tcp, 32, "127.0.0.1:%d", port);
     snprintf(unix_socket, 128, "unix:%s/%s.sock", certs_path("run"), name);
