@@ -257,6 +257,9 @@ static enum berth_code grant_create(struct binding_view *view, const struct bind
     } else {
         code = take_spec(view, want, err);
     }
+    /* A turn that is believed now may not be any more when its sandbox is bound. */
+    if (!code)
+        code = keep_turn(view, want, err);
     if (code)
         return code;
     take_lock(view, want, BINDING_ADOPT_OR_CREATE);

@@ -269,6 +269,24 @@ START_TEST(renew_turn__name_forgotten__named_while_young)
 }
 END_TEST
 
+/* A turn that is believed when a create is granted is known from then on: by the time its
+ * sandbox is bound nothing might be believed any more. */
+START_TEST(acquire__believed_turn_creates__registered_at_once)
+{
+    struct bench bench;
+    struct outcome got;
+
+    bench_init(&bench);
+    got = bench_ensure(&bench, ATTEMPT("1"), "");
+    ck_reason(bench_abort(&bench, ATTEMPT("1"), got.fence).reason, "");
+    bench.unsure = true;
+    got = bench_ensure(&bench, ATTEMPT("2"), "t." SECRET);
+    ck_assert_int_eq(got.decision, BINDING_ADOPT_OR_CREATE);
+    ck_assert_uint_eq(got.n_tokens, 1);
+    bench_deinit(&bench);
+}
+END_TEST
+
 /* Quarantine is over, but a turn that the store forgot may not have called yet: nothing is
  * rebuilt or reaped under it. */
 START_TEST(acquire__turn_may_be_forgotten__sandbox_kept)
@@ -452,6 +470,7 @@ int main(void)
     tcase_add_loop_test(tc, renew_turn__late__taken_up_only_if_nothing_was_torn_down, 0,
                         (int)BERTH_COUNT(late_rows));
     tcase_add_test(tc, renew_turn__name_forgotten__named_while_young);
+    tcase_add_test(tc, acquire__believed_turn_creates__registered_at_once);
     tcase_add_test(tc, acquire__turn_may_be_forgotten__sandbox_kept);
     tcase_add_test(tc, renew_turn__tidied_and_condemned__refused_in_quarantine);
     tcase_add_test(tc, finish__expired_turn__dropped_and_told);
