@@ -754,51 +754,6 @@ START_TEST(resolve__warm_with_token__one_round_trip)
 }
 END_TEST
 
-/* Only services of the suite ask whose a token is; a wrong secret is no token. */
-START_TEST(introspect__right_and_wrong_secret__told_to_peers)
-{
-    Berth__Control__V1__IntrospectTokenRequest req =
-        BERTH__CONTROL__V1__INTROSPECT_TOKEN_REQUEST__INIT;
-    Berth__Control__V1__IntrospectTokenResponse *resp;
-    char secret[SECRET_SIZE], admin[SECRET_SIZE];
-
-    make_deployment(admin);
-    town_tenant_token(&town, "t1", USE, secret);
-    req.secret = secret;
-    ck_assert_int_eq(call(admin, "/berth.control.v1.InternalService/IntrospectToken", &req,
-                          CONTROL(introspect_token_response), NULL),
-                     BERTH_REASON_PEER_ONLY);
-    ck_assert_int_eq(town_call(town.control[0],
-                               "/berth.control.v1.InternalService/IntrospectToken", &req,
-                               CONTROL(introspect_token_response), WAIT_MS, &resp, NULL),
-                     BERTH_REASON_NONE);
-    ck_assert_str_eq(resp->token->tenant_id, "t1");
-    ck_assert_uint_eq(resp->secret_sha256.len, 32);
-    berth_message_free(resp);
-    secret[50] = secret[50] == 'a' ? 'b' : 'a';
-    ck_assert_int_eq(town_call(town.control[0],
-                               "/berth.control.v1.InternalService/IntrospectToken", &req,
-                               CONTROL(introspect_token_response), WAIT_MS, NULL, NULL),
-                     BERTH_REASON_TOKEN_NOT_FOUND);
-}
-END_TEST
-
-/* A store that was lost says nothing of tokens: unavailable, never "not valid". */
-START_TEST(token__epoch_missing__unavailable)
-{
-    char secret[SECRET_SIZE], unknown[SECRET_SIZE];
-
-    town_tenant_token(&town, "t1", READ, secret);
-    memcpy(unknown, secret, sizeof unknown);
-    memcpy(unknown + 4, "zzzzzzzzzzzz", 12);
-    town_lose_epoch(&town);
-    ck_assert_int_eq(get_tenant(town.outside, unknown, "t1"), BERTH_REASON_INDEX_RECOVERING);
-    berth_reply_free(redis_run(town.store, "SET", "berth:epoch", "1", NULL));
-    ck_assert_int_eq(get_tenant(town.outside, unknown, "t1"), BERTH_REASON_TOKEN_INVALID);
-    ck_assert_int_eq(get_tenant(town.outside, secret, "t1"), BERTH_REASON_NONE);
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("controlplane/tokens");
@@ -823,8 +778,6 @@ int main(void)
     tcase_add_test(all, create_token__e2b_shape__works);
     tcase_add_test(all, created_by__made_with_a_token__its_id);
     tcase_add_test(all, resolve__warm_with_token__one_round_trip);
-    tcase_add_test(all, introspect__right_and_wrong_secret__told_to_peers);
-    tcase_add_test(all, token__epoch_missing__unavailable);
     suite_add_tcase(suite, all);
     tcase_add_checked_fixture(deaf, open_deaf_town, close_town);
     tcase_set_timeout(deaf, 120);
