@@ -51,21 +51,14 @@ void rpc_start_batch(grpc_call *call, const grpc_op *ops, size_t n_ops, struct r
 /* Hand one event of the queue on. */
 void rpc_complete(const grpc_event *event);
 
-/* The one queue of the process, for servers and clients alike, served by one thread at a time;
- * between berth_rpc_init() and _done(). That thread sees to the sockets, too, so what it finds
- * needs no second thread to be woken: with a queue and two threads per server, a relayed call
- * cost twice the context switches. Client calls on it are counted, so that _done() can wait for
- * them; servers have ended before. */
+/* The one queue of the process, for servers and clients alike, served by one thread; between
+ * berth_rpc_init() and _done(). That thread sees to the sockets, too, so what it finds needs no
+ * second thread to be woken: with a queue and two threads per server, a relayed call cost twice
+ * the context switches. It never runs handlers. Client calls on it are counted, so that _done()
+ * can wait for them; servers have ended before. */
 grpc_completion_queue *rpc_queue(void);
 void rpc_client_call_begun(void);
 void rpc_client_call_ended(void);
-/* Run work of a worker, which may block, on this thread, while another one serves the queue.
- * False: that cannot be (this is not the queue's thread, no place is free in the pool, no
- * thread to be had); submit it. Else fn(arg) is called after the tag that calls this. */
-bool rpc_run_here(struct berth_pool *pool, berth_pool_fn fn, void *arg);
-bool rpc_poll_start(grpc_completion_queue *queue); /* false: no thread */
-void rpc_poll_join(void);                          /* when the queue is shut down */
-
 /* Call fn(owner) on the queue's thread after after_ms. Only from that thread. The
  * entry belongs to the caller until then. */
 struct rpc_delay {

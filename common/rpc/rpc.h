@@ -1,10 +1,9 @@
 /* rpc.h - gRPC core behind a small surface. Only common/rpc/ includes <grpc/...>.
  *
  * Servers have two kinds of handlers. A *unary* one is an ordinary function that may block; it
- * runs on a bounded pool (or on a thread of the runtime, in the place of one of its workers).
- * An *evented* one is a set of callbacks on the server's loop thread and must never block; it
- * serves any kind of method, streams included. Clients likewise: one blocking call, one with a
- * callback, and evented streams. */
+ * runs on a bounded pool. An *evented* one is a set of callbacks on the server's loop thread
+ * and must never block; it serves any kind of method, streams included. Clients likewise: one
+ * blocking call, one with a callback, and evented streams. */
 #pragma once
 
 #include <protobuf-c/protobuf-c.h>

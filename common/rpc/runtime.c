@@ -1,4 +1,5 @@
-/* runtime.c - the process-wide half: the core's start and end, queues. */
+/* runtime.c - the process-wide half: the core's start and end, the client queue and its thread.
+ */
 #include <errno.h>
 #include <grpc/support/log.h>
 #include <malloc.h>
@@ -10,6 +11,7 @@
 
 #include "common/log/log.h"
 #include "common/rpc/core.h"
+#include "common/rpc/writes.h"
 #include "common/time/time.h"
 
 enum {
@@ -20,14 +22,16 @@ enum {
 };
 
 static struct {
-    pthread_mutex_t mutex;
+    pthread_mutex_t mutex; /* all but the delays */
     pthread_cond_t idle;
     unsigned n_users;
     bool has_core; /* grpc_init() has been called, for good */
     unsigned n_calls;
     grpc_completion_queue *queue;
+    pthread_t thread;
     struct rpc_pluck_queue *plucks;
     atomic_int peer_fd_base;
+    struct rpc_delay *delays; /* sorted; the client thread's own */
 } runtime = {.mutex = PTHREAD_MUTEX_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER};
 
 /* The core has an error to report of every handshake that fails, and anybody can make one fail:
@@ -144,7 +148,60 @@ gpr_timespec rpc_deadline(int64_t after_ms)
                         gpr_time_from_millis(after_ms, GPR_TIMESPAN));
 }
 
-/* ---------------------------------------------------------------- the queue */
+/* ----------------------------------------------------------- the one poller */
+
+void rpc_client_delay(struct rpc_delay *delay, int64_t after_ms, void (*fn)(void *),
+                      void *owner)
+{
+    struct rpc_delay **slot = &runtime.delays;
+
+    *delay =
+        (struct rpc_delay){.tick_ms = berth_tick_ms() + after_ms, .fn = fn, .owner = owner};
+    while (*slot && (*slot)->tick_ms <= delay->tick_ms)
+        slot = &(*slot)->next;
+    delay->next = *slot;
+    *slot = delay;
+}
+
+static void run_delays(void)
+{
+    while (runtime.delays && runtime.delays->tick_ms <= berth_tick_ms()) {
+        struct rpc_delay *delay = runtime.delays;
+
+        runtime.delays = delay->next;
+        delay->fn(delay->owner);
+    }
+}
+
+static int64_t wait_ms(void)
+{
+    int64_t ms;
+
+    if (rpc_writes_held())
+        return 0;
+    ms = runtime.delays ? runtime.delays->tick_ms - berth_tick_ms() : INT64_MAX;
+    return ms < 0 ? 0 : ms;
+}
+
+static void *poll_thread(void *arg)
+{
+    grpc_completion_queue *queue = arg;
+
+    for (;;) {
+        grpc_event event = grpc_completion_queue_next(queue, rpc_deadline(wait_ms()), NULL);
+
+        /* What the core writes by itself while it waits is not held: nobody would flush. */
+        rpc_writes_gather(true);
+        if (event.type == GRPC_QUEUE_SHUTDOWN)
+            return NULL;
+        if (event.type == GRPC_OP_COMPLETE)
+            rpc_complete(&event);
+        else
+            rpc_writes_flush();
+        run_delays();
+        rpc_writes_gather(rpc_writes_held());
+    }
+}
 
 grpc_completion_queue *rpc_queue(void)
 {
@@ -240,10 +297,11 @@ void berth_rpc_init(void)
             grpc_init();
         }
         runtime.queue = grpc_completion_queue_create_for_next(NULL);
-        if (!rpc_poll_start(runtime.queue)) {
+        if (pthread_create(&runtime.thread, NULL, poll_thread, runtime.queue) != 0) {
             fputs("berth_rpc_init: no thread\n", stderr);
             abort();
         }
+        pthread_setname_np(runtime.thread, "rpc-poll");
         pthread_sigmask(SIG_SETMASK, &old, NULL);
     }
     pthread_mutex_unlock(&runtime.mutex);
@@ -256,7 +314,7 @@ void berth_rpc_done(void)
         while (runtime.n_calls > 0)
             pthread_cond_wait(&runtime.idle, &runtime.mutex);
         grpc_completion_queue_shutdown(runtime.queue);
-        rpc_poll_join();
+        pthread_join(runtime.thread, NULL);
         grpc_completion_queue_destroy(runtime.queue);
         runtime.queue = NULL;
         free_plucks();

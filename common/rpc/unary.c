@@ -140,7 +140,6 @@ static void on_request(void *owner, bool ok)
     struct berth_server *server = call->server;
     unsigned flags = call->method->def.flags;
     bool priority = flags & BERTH_METHOD_PRIORITY;
-    struct berth_pool *pool = priority ? server->priority_pool : server->pool;
     struct berth_error err = {0};
     enum berth_code code = BERTH_OK;
 
@@ -158,8 +157,9 @@ static void on_request(void *owner, bool ok)
                 QUEUED_BYTES_MAX &&
             !priority)
             code = berth_fail(&err, BERTH_REASON_OVERLOADED, "too many bytes are queued");
-        else if (!rpc_run_here(pool, serve, call))
-            code = berth_pool_submit_entry(pool, &call->work, serve, call, &err);
+        else
+            code = berth_pool_submit_entry(priority ? server->priority_pool : server->pool,
+                                           &call->work, serve, call, &err);
         if (!code)
             return;
         atomic_fetch_sub(&server->queued_bytes, call->queued_size);

@@ -260,10 +260,10 @@ static void deliver(void *arg)
 
 static void submit(struct async *async)
 {
-    if (!async->pool)
-        deliver(async);
-    else if (!rpc_run_here(async->pool, deliver, async))
+    if (async->pool)
         berth_pool_submit_entry_must(async->pool, &async->work, deliver, async);
+    else
+        deliver(async);
 }
 
 static void on_attempt(void *owner, bool ok);
