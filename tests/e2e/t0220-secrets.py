@@ -218,19 +218,24 @@ def keys__rotated_while_running__old_one_not_needed(suite):
     suite.end("controlplane-2", signal.SIGTERM)  # keys of the environment change by a restart only
     put(("key-1", KEY_1), ("key-2", KEY_2))  # known everywhere before anything is sealed under it
     put(("key-2", KEY_2), ("key-1", KEY_1))
-    for record in (b"config", b"endpoint"):
-        for name in ("controlplane", "controlplane-3"):
+    suite.keys_of_environment = f"key-2 {KEY_2},key-1 {KEY_1}"  # its journal is under the old one
+    suite.start("controlplane-2")
+    for record in (b"config", b"endpoint", b"journal"):
+        for name in ("controlplane", "controlplane-2", "controlplane-3"):
             wait_for(lambda name=name, record=record: b'berth_sealed_records{record="%s",key_id="key-1"} 0\n' % record
                      in suite.metrics(name), 60, f"{name}: the old key is not needed any more", step=0.1)
+    suite.end("controlplane-2", signal.SIGTERM)
     put(("key-2", KEY_2))
     wait_for(lambda: b'key_id="key-1"' not in suite.metrics("controlplane"), 60, "the old key is gone", step=0.1)
     put(("key-2", "short" + REFUSED))  # refused, and not repeated
     wait_for(lambda: "not read again" in suite.logs("controlplane"), 60, "the bad file is refused", step=0.1)
     put(("key-2", KEY_2))
-    # Without the key that is needed nothing starts (controlplane-2 still has the old one only).
+    # Without the key that is needed nothing starts.
+    suite.keys_of_environment = f"key-1 {KEY_1}"
     suite.spawn("controlplane-2")
     wait_for(lambda: not suite.pid("controlplane-2"), 60, "the start is refused")
-    tap.check("key 'key-2' is still needed: config default/sealed-0" in suite.logs("controlplane-2"), suite.log_tail("controlplane-2"))
+    tap.check("sealed under key 'key-2', which is not among the suite's keys" in suite.logs("controlplane-2"),
+              suite.log_tail("controlplane-2"))
     suite.keys_of_environment = f"key-2 {KEY_2}"
     suite.start("controlplane-2")
     api = suite.client()
