@@ -295,6 +295,21 @@ static bool find_next(struct scan *s, size_t from, struct journal_frame *frame)
     return false;
 }
 
+/* Was what begins here never written out? A crash leaves a frame short, or zeros where its end
+ * should be. One that is all there and that nobody vouches for is another thing: it may have
+ * been answered for, and been damaged since, or its key was swapped for another of that id. */
+static bool is_torn(const struct scan *s, size_t at)
+{
+    static const uint8_t zeros[16]; /* the tag of AES-GCM stands last */
+    struct journal_frame frame;
+    size_t n;
+
+    if (!read_frame(s->data, s->size, at, &frame))
+        return true;
+    n = frame.sealed_size < sizeof zeros ? frame.sealed_size : sizeof zeros;
+    return memcmp(frame.sealed + frame.sealed_size - n, zeros, n) == 0;
+}
+
 static void stop(struct scan *s, enum journal_state state, size_t at)
 {
     s->out->state = state;
@@ -321,7 +336,11 @@ void journal_scan(const uint8_t *data, size_t size, uint64_t base,
             return;
         case JOURNAL_CHANGED:
             if (!find_next(&s, at, &frame)) {
-                stop(&s, JOURNAL_TORN, at);
+                bool torn = is_torn(&s, at);
+
+                ret->n_damages += !torn;
+                ret->lost_bytes += torn ? 0 : size - at;
+                stop(&s, torn || skip ? JOURNAL_TORN : JOURNAL_DAMAGED, at);
                 return;
             }
             ret->n_damages++;

@@ -94,7 +94,8 @@ struct journal_reader {
 enum journal_state {
     JOURNAL_WHOLE,
     JOURNAL_TORN,    /* what was appended last is not whole: end is where to cut */
-    JOURNAL_DAMAGED, /* good frames follow behind bytes that are not: at */
+    JOURNAL_DAMAGED, /* good frames follow behind bytes that are not, or the last frame is whole
+                        and nobody vouches for it: at */
     JOURNAL_LOCKED,  /* the frame at `at` is sealed under a key that is not there */
     JOURNAL_FAILED,  /* no memory */
 };

@@ -134,8 +134,9 @@ static enum berth_code judge(struct berth_journal *journal, const uint8_t *data,
         return BERTH_OK;
     case JOURNAL_DAMAGED:
         return berth_fail_field(err, "journal",
-                                "%s: damaged at offset %zu (%zu bytes), and good entries "
-                                "follow; journal_skip_damaged leaves out what stood there",
+                                "%s: damaged at offset %zu (%zu bytes), or sealed under "
+                                "another key of the same id; journal_skip_damaged leaves out "
+                                "for ever what stands there",
                                 journal->path, scan->at, scan->lost_bytes);
     case JOURNAL_LOCKED:
         (void)berth_sealed_key_id(data + scan->at + JOURNAL_FRAME_HEAD, BERTH_KEY_ID_SIZE + 64,

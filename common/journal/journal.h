@@ -6,10 +6,12 @@
  * Redis' time, and among equals the one appended later. A deletion is an entry.
  *
  * After a crash: a tail that is not whole was never answered for, and is cut (and told). Bad
- * bytes with good frames behind them are damage: the file is refused, naming the offset, unless
- * skip_damaged says that what stood there may be lost. A frame under a key that is not there is
- * refused, too, naming the key. A write or fsync that fails is an error to its callers; nothing
- * more is appended until the whole file could be written anew (berth_journal_compact).
+ * bytes with good frames behind them, and a last frame that is whole but that nobody vouches
+ * for, are damage (or another key by the same id): the file is refused, naming the offset,
+ * unless skip_damaged says that what stood there may be lost. A frame under a key that is not
+ * there is refused, too, naming the key. A write or fsync that fails is an error to its
+ * callers; nothing more is appended until the whole file could be written anew
+ * (berth_journal_compact).
  *
  * The file is written anew (beside it, then renamed over it) with the newest entry of each key
  * alone when it has grown to twice that, and under the first key when the keys have changed:

@@ -157,8 +157,37 @@ START_TEST(journal_scan__frame_taken_out__damage)
     fill();
     memmove(file.data + file.starts[2], file.data + file.starts[1], gap);
     out = scan(seen, false);
-    ck_assert_int_eq(out.state, JOURNAL_TORN);
+    ck_assert_int_eq(out.state, JOURNAL_DAMAGED);
+    ck_assert_uint_eq(out.at, file.starts[2]);
     ck_assert_str_eq(seen, "ab");
+}
+END_TEST
+
+/* A crash may leave the last frame as long as it was to be, with zeros for what was not
+ * written; any other byte in it is not one of a crash, and it may have been answered for. */
+START_TEST(journal_scan__last_frame_whole_but_wrong__torn_only_with_zeros_at_its_end)
+{
+    char seen[64];
+    struct journal_scan out;
+
+    memset(file.data + file.size - 20, 0, 20);
+    out = scan(seen, false);
+    ck_assert_int_eq(out.state, JOURNAL_TORN);
+    ck_assert_uint_eq(out.end, file.starts[2]);
+    for (size_t at = file.starts[2] + JOURNAL_FRAME_HEAD; at < file.size; at++) {
+        fill();
+        file.data[at] ^= 1;
+        out = scan(seen, false);
+        if (out.state == JOURNAL_LOCKED) /* the id of its key was hit */
+            continue;
+        ck_assert_int_eq(out.state, JOURNAL_DAMAGED);
+        ck_assert_uint_eq(out.at, file.starts[2]);
+        ck_assert_uint_eq(out.lost_bytes, file.size - file.starts[2]);
+        out = scan(seen, true);
+        ck_assert_uint_eq(out.n_damages, 1);
+        ck_assert_uint_eq(out.end, file.starts[2]);
+        ck_assert_str_eq(seen, "ab");
+    }
 }
 END_TEST
 
@@ -221,6 +250,8 @@ int main(void)
     tcase_add_checked_fixture(tcase, fill, NULL);
     tcase_add_test(tcase, journal_scan__whole__every_entry);
     tcase_add_test(tcase, journal_scan__cut_anywhere_in_the_last_frame__torn);
+    tcase_add_test(tcase,
+                   journal_scan__last_frame_whole_but_wrong__torn_only_with_zeros_at_its_end);
     tcase_add_test(tcase, journal_scan__any_byte_in_the_middle__damage_named);
     tcase_add_test(tcase, journal_scan__frame_taken_out__damage);
     tcase_add_test(tcase, journal_entry__written__read_back);

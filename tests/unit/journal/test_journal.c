@@ -13,6 +13,7 @@
 
 #include "common/journal/internal.h"
 
+#define KEY_1_OTHER "k1 aa112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n"
 #define KEY_1 "k1 00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n"
 #define KEY_2 "k2 ff112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n"
 
@@ -302,6 +303,29 @@ START_TEST(open__damaged_middle__refused_unless_told)
 }
 END_TEST
 
+static void refused(const char *says);
+
+/* Another key by the same id opens nothing, and so would make all of it look like a tail. */
+START_TEST(open__another_key_of_that_id__refused_and_left_alone)
+{
+    struct berth_journal *journal = open_it(NULL);
+    size_t size;
+
+    ck_assert_int_eq(append(journal, "a", 1, "one"), BERTH_OK);
+    berth_journal_free(journal);
+    size = file_size();
+    berth_keyring_free(keyring);
+    keyring = keys(KEY_1_OTHER);
+    refused("another key of the same id");
+    ck_assert_uint_eq(file_size(), size);
+    berth_keyring_free(keyring);
+    keyring = keys(KEY_1);
+    journal = open_it(NULL);
+    check(journal, "a", "one");
+    berth_journal_free(journal);
+}
+END_TEST
+
 static void refused(const char *says)
 {
     struct berth_journal *journal = NULL;
@@ -486,6 +510,7 @@ int main(void)
     tcase_add_test(tcase, append__fsync_fails__not_answered_for);
     tcase_add_test(tcase, append__disk_full__taken_back);
     tcase_add_test(tcase, open__torn_tail__cut_and_told);
+    tcase_add_test(tcase, open__another_key_of_that_id__refused_and_left_alone);
     tcase_add_test(tcase, open__damaged_middle__refused_unless_told);
     tcase_add_test(tcase, open__not_ours__refused);
     tcase_add_test(tcase, append__many__compacted);
