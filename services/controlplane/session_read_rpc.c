@@ -4,6 +4,7 @@
 #include "common/fields/fields.h"
 #include "common/ids/ids.h"
 #include "common/messages/messages.h"
+#include "common/records/deployment.h"
 #include "services/controlplane/backend.h"
 #include "services/controlplane/binding.h"
 #include "services/controlplane/checks.h"
@@ -327,6 +328,9 @@ HANDLER(list_sessions)
         if (!*out->next_page_token)
             break;
     }
+    /* After the pages: what was lost meanwhile is not told as nothing. */
+    if (!code)
+        code = berth_epoch_check(cp->redis, err);
     if (code)
         berth_message_free(out);
     else
