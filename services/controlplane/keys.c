@@ -18,6 +18,7 @@
 enum {
     LOOK_MS = 1000,   /* at the file */
     COUNT_MS = 60000, /* again, while there is more than one key */
+    SOON_MS = 5000,   /* again, while journals are under another key: others write them anew */
     AGAIN_MS = 5000,  /* the store or binding was away */
 };
 
@@ -267,6 +268,20 @@ static bool seal_one(void *arg, enum cp_sealed what, const char *tenant, const c
     return !stopping(s->keys);
 }
 
+/* Is a journal of anybody's under another key, and all else under the first? */
+static bool journals_behind(const struct cp_census *census, const char *first)
+{
+    bool behind = false;
+
+    for (size_t i = 0; i < census->n_rows; i++)
+        if (strcmp(census->rows[i].key_id, first) != 0) {
+            if (census->rows[i].n[CP_SEALED_CONFIG] || census->rows[i].n[CP_SEALED_ENDPOINT])
+                return false;
+            behind = behind || census->rows[i].n[CP_SEALED_JOURNAL];
+        }
+    return behind;
+}
+
 /* Counts, and seals anew. When to do it again, in ms; 0: not by itself. */
 static int64_t seal_all(struct cp_keys *keys)
 {
@@ -292,6 +307,8 @@ static int64_t seal_all(struct cp_keys *keys)
     keys->census = s.census;
     keys->counted_ms = berth_now_ms();
     pthread_mutex_unlock(&keys->mutex);
+    if (journals_behind(&s.census, s.first))
+        return SOON_MS;
     return n_keys > 1 ? COUNT_MS : 0; /* a replica may still seal under the one before */
 }
 

@@ -217,9 +217,9 @@ def keys__rotated_while_running__old_one_not_needed(suite):
         os.kill(suite.pid("controlplane-3"), signal.SIGHUP)  # a command is asked again
     suite.end("controlplane-2", signal.SIGTERM)  # keys of the environment change by a restart only
     put(("key-1", KEY_1), ("key-2", KEY_2))  # known everywhere before anything is sealed under it
-    put(("key-2", KEY_2), ("key-1", KEY_1))
     suite.keys_of_environment = f"key-2 {KEY_2},key-1 {KEY_1}"  # its journal is under the old one
     suite.start("controlplane-2")
+    put(("key-2", KEY_2), ("key-1", KEY_1))
     for record in (b"config", b"endpoint", b"journal"):
         for name in ("controlplane", "controlplane-2", "controlplane-3"):
             wait_for(lambda name=name, record=record: b'berth_sealed_records{record="%s",key_id="key-1"} 0\n' % record
