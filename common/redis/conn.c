@@ -68,8 +68,11 @@ static int connect_to(const struct sockaddr *address, socklen_t size, int64_t un
 static enum berth_code unreachable(const struct redis_address *address, const char *why,
                                    struct berth_error *err)
 {
-    return berth_fail(err, BERTH_REASON_STORE_UNAVAILABLE, "redis at %s: %s", address->shown,
-                      why);
+    char text[512];
+
+    snprintf(text, sizeof text, "redis at %s: %s", address->shown, why);
+    redis_log_error(text);
+    return berth_fail(err, BERTH_REASON_STORE_UNAVAILABLE, "redis cannot be reached");
 }
 
 static enum berth_code connect_tcp(const struct redis_address *address, int64_t until_tick,

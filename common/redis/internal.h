@@ -32,6 +32,8 @@ struct redisReader *redis_reader_new(void); /* builds struct berth_reply */
 
 /* The first error in a reply, its own or an item's. NULL: none. Borrowed. */
 const char *redis_reply_error(const struct berth_reply *reply);
+/* For the operator, now and then; callers get a text of ours: where Redis is is not theirs. */
+void redis_log_error(const char *text);
 /* Error text from Redis into a reason and a text of ours; Redis' own goes to the log. */
 enum berth_code redis_map_error(const char *text, struct berth_error *err);
 

@@ -66,7 +66,7 @@ enum redis_advice redis_advice(const char *text)
 }
 
 /* Not more often than an operator can read, whatever the load. */
-static void log_error(const char *text)
+void redis_log_error(const char *text)
 {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     static int64_t next_tick;
@@ -88,14 +88,14 @@ static void log_error(const char *text)
         return;
     snprintf(shown, sizeof shown, "%.*s", (int)(args ? (size_t)(args - text) : strlen(text)),
              text);
-    berth_warn("the store answers with an error", "error", shown);
+    berth_warn("the store has an error", "error", shown);
 }
 
 enum berth_code redis_map_error(const char *text, struct berth_error *err)
 {
     int known = find(text);
 
-    log_error(text);
+    redis_log_error(text);
     if (known >= 0)
         return berth_fail(err, meanings[known].reason, "redis: %s", meanings[known].text);
     if (strstr(text, KILLED))
