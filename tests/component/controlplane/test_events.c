@@ -32,7 +32,7 @@ struct watcher {
         uint64_t seq;
         char session[32], box[64], cursor[48], id[64];
     } seen[SEEN_MAX];
-    bool over;
+    bool over, let_go;
     enum berth_reason reason;
     struct berth_error err;
 };
@@ -155,7 +155,7 @@ static struct watcher *open_watcher(const WatchEventsRequest *req, bool lazy)
     return watcher;
 }
 
-enum what { EVENTS, BEATS, END };
+enum what { EVENTS, BEATS, END, LET_GO };
 
 static void await(struct watcher *watcher, enum what what, unsigned n)
 {
@@ -169,7 +169,7 @@ static void await(struct watcher *watcher, enum what what, unsigned n)
         pthread_mutex_lock(&watcher->mutex);
         there = what == EVENTS  ? watcher->n_seen >= n
                 : what == BEATS ? watcher->n_beats >= n
-                                : watcher->over;
+                                : watcher->over && (what == END || watcher->let_go);
         pthread_mutex_unlock(&watcher->mutex);
     }
 }
@@ -180,12 +180,15 @@ static void cancel(void *arg)
 
     if (watcher->stream)
         berth_stream_cancel(watcher->stream);
+    pthread_mutex_lock(&watcher->mutex);
+    watcher->let_go = true; /* the last that this callback does with it */
+    pthread_mutex_unlock(&watcher->mutex);
 }
 
 static void close_watcher(struct watcher *watcher)
 {
     berth_loop_post(loop, cancel, watcher);
-    await(watcher, END, 0);
+    await(watcher, LET_GO, 0);
     pthread_mutex_destroy(&watcher->mutex);
     free(watcher);
 }
