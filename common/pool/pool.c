@@ -10,10 +10,9 @@ struct berth_pool {
     char name[12];
     unsigned n_max, max_queued;
     pthread_mutex_t mutex; /* all below */
-    pthread_cond_t wake, left;
+    pthread_cond_t wake;
     struct berth_work *first, **last;
     unsigned n_queued, n_threads, n_waiting, n_busy;
-    unsigned n_lent; /* places taken by threads that are not ours */
     bool stop;
     pthread_t threads[];
 };
@@ -37,29 +36,8 @@ enum berth_code berth_pool_new(const char *name, unsigned n_workers, unsigned ma
     pool->last = &pool->first;
     pthread_mutex_init(&pool->mutex, NULL);
     pthread_cond_init(&pool->wake, NULL);
-    pthread_cond_init(&pool->left, NULL);
     *ret = pool;
     return BERTH_OK;
-}
-
-/* With the mutex held: places nobody works at. */
-static unsigned n_free(const struct berth_pool *pool)
-{
-    return pool->n_max - pool->n_busy - pool->n_lent;
-}
-
-/* With the mutex held, which is given up meanwhile. */
-static void run_first(struct berth_pool *pool)
-{
-    struct berth_work *entry = pool->first;
-
-    pool->first = entry->next;
-    if (!pool->first)
-        pool->last = &pool->first;
-    pool->n_queued--;
-    pthread_mutex_unlock(&pool->mutex);
-    entry->fn(entry->arg);
-    pthread_mutex_lock(&pool->mutex);
 }
 
 static void *worker(void *arg)
@@ -68,44 +46,28 @@ static void *worker(void *arg)
 
     pthread_mutex_lock(&pool->mutex);
     for (;;) {
-        while ((!pool->first || n_free(pool) == 0) && !(pool->stop && !pool->first)) {
+        struct berth_work *entry;
+
+        while (!pool->first && !pool->stop) {
             pool->n_waiting++;
             pthread_cond_wait(&pool->wake, &pool->mutex);
             pool->n_waiting--;
         }
-        if (!pool->first)
+        entry = pool->first;
+        if (!entry)
             break;
+        pool->first = entry->next;
+        if (!pool->first)
+            pool->last = &pool->first;
+        pool->n_queued--;
         pool->n_busy++;
-        run_first(pool);
+        pthread_mutex_unlock(&pool->mutex);
+        entry->fn(entry->arg);
+        pthread_mutex_lock(&pool->mutex);
         pool->n_busy--;
     }
     pthread_mutex_unlock(&pool->mutex);
     return NULL;
-}
-
-bool berth_pool_enter(struct berth_pool *pool)
-{
-    bool may;
-
-    pthread_mutex_lock(&pool->mutex);
-    may = !pool->first && n_free(pool) > 0 && !pool->stop;
-    if (may)
-        pool->n_lent++;
-    pthread_mutex_unlock(&pool->mutex);
-    return may;
-}
-
-void berth_pool_leave(struct berth_pool *pool)
-{
-    pthread_mutex_lock(&pool->mutex);
-    while (pool->first)
-        run_first(pool);
-    pool->n_lent--;
-    if (pool->stop) { /* our own threads may have waited for this place, to end */
-        pthread_cond_broadcast(&pool->wake);
-        pthread_cond_broadcast(&pool->left);
-    }
-    pthread_mutex_unlock(&pool->mutex);
 }
 
 /* With the mutex held. False: no thread could be made. */
@@ -134,7 +96,7 @@ static bool push(struct berth_pool *pool, struct berth_work *entry)
     bool wanted =
         pool->n_threads - pool->n_busy <= pool->n_queued && pool->n_threads < pool->n_max;
 
-    if (wanted && !pool->stop && !start_worker(pool) && pool->n_threads + pool->n_lent == 0)
+    if (wanted && !pool->stop && !start_worker(pool) && pool->n_threads == 0)
         return false;
     entry->next = NULL;
     *pool->last = entry;
@@ -154,7 +116,7 @@ enum berth_code berth_pool_submit_entry(struct berth_pool *pool, struct berth_wo
     entry->arg = arg;
     pthread_mutex_lock(&pool->mutex);
     /* Work that a worker can take at once does not wait. */
-    room = pool->n_queued < pool->max_queued + n_free(pool);
+    room = pool->n_queued < pool->max_queued + (pool->n_max - pool->n_busy);
     if (room)
         pushed = push(pool, entry);
     pthread_mutex_unlock(&pool->mutex);
@@ -236,12 +198,7 @@ struct berth_pool *berth_pool_free(struct berth_pool *pool)
     pthread_mutex_unlock(&pool->mutex);
     for (unsigned i = 0; i < pool->n_threads; i++)
         pthread_join(pool->threads[i], NULL);
-    pthread_mutex_lock(&pool->mutex);
-    while (pool->n_lent > 0)
-        pthread_cond_wait(&pool->left, &pool->mutex);
-    pthread_mutex_unlock(&pool->mutex);
     pthread_cond_destroy(&pool->wake);
-    pthread_cond_destroy(&pool->left);
     pthread_mutex_destroy(&pool->mutex);
     free(pool);
     return NULL;

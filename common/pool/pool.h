@@ -2,8 +2,6 @@
  */
 #pragma once
 
-#include <stdbool.h>
-
 #include "common/errors/errors.h"
 
 struct berth_pool;
@@ -37,12 +35,6 @@ BERTH_MUST_CHECK enum berth_code berth_pool_submit_entry(struct berth_pool *pool
                                                          struct berth_error *err);
 void berth_pool_submit_entry_must(struct berth_pool *pool, struct berth_work *entry,
                                   berth_pool_fn fn, void *arg);
-
-/* Instead of submitting: be a worker for a while. False: there is no place free, or others have
- * waited longer. Never blocks. */
-bool berth_pool_enter(struct berth_pool *pool);
-/* Gives the place back, after running what has come to wait for one meanwhile. */
-void berth_pool_leave(struct berth_pool *pool);
 
 /* How many wait for a worker just now. */
 unsigned berth_pool_queued(struct berth_pool *pool);

@@ -120,66 +120,6 @@ START_TEST(berth_pool_free__work_submits_work__done)
 }
 END_TEST
 
-/* Who enters takes a worker's place: there are not more of them, nor does he overtake. */
-START_TEST(berth_pool_enter__no_place_free__refused)
-{
-    ck_assert(!berth_pool_new("test", 2, 8, &pool, &err));
-    ck_assert(berth_pool_enter(pool));
-    ck_assert(berth_pool_enter(pool));
-    ck_assert(!berth_pool_enter(pool));
-    atomic_store(&release, true);
-    ck_assert(!berth_pool_submit(pool, work, NULL, &err));
-    ck_assert_uint_eq(berth_pool_queued(pool), 1);
-    berth_pool_leave(pool);
-    ck_assert_uint_eq(atomic_load(&n_done), 1); /* done by who left */
-    ck_assert_uint_eq(berth_pool_queued(pool), 0);
-    berth_pool_leave(pool);
-    atomic_store(&release, false);
-    for (int i = 0; i < 2; i++)
-        ck_assert(!berth_pool_submit(pool, work, NULL, &err));
-    wait_running(2);
-    ck_assert(!berth_pool_enter(pool));
-    ck_assert(!berth_pool_submit(pool, work, NULL, &err));
-    atomic_store(&release, true);
-    pool = berth_pool_free(pool);
-    ck_assert_uint_eq(atomic_load(&n_done), 4);
-}
-END_TEST
-
-static void *hold_place(void *arg)
-{
-    (void)arg;
-    if (!berth_pool_enter(pool))
-        abort();
-    work(NULL);
-    berth_pool_leave(pool);
-    return NULL;
-}
-
-static void *release_soon(void *arg)
-{
-    (void)arg;
-    atomic_store(&release, true);
-    return NULL;
-}
-
-/* free waits for who has entered, and does what came to wait meanwhile. */
-START_TEST(berth_pool_free__entered__waited_for)
-{
-    pthread_t holder, releaser;
-
-    ck_assert(!berth_pool_new("test", 1, 8, &pool, &err));
-    ck_assert_int_eq(pthread_create(&holder, NULL, hold_place, NULL), 0);
-    wait_running(1);
-    ck_assert(!berth_pool_submit(pool, work, NULL, &err));
-    ck_assert_int_eq(pthread_create(&releaser, NULL, release_soon, NULL), 0);
-    pool = berth_pool_free(pool);
-    ck_assert_uint_eq(atomic_load(&n_done), 2);
-    pthread_join(holder, NULL);
-    pthread_join(releaser, NULL);
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("common/pool");
@@ -193,8 +133,6 @@ int main(void)
     tcase_add_test(tcase, berth_pool_submit__no_queue__workers_only);
     tcase_add_test(tcase, berth_pool_free__queued__done_first);
     tcase_add_test(tcase, berth_pool_free__work_submits_work__done);
-    tcase_add_test(tcase, berth_pool_enter__no_place_free__refused);
-    tcase_add_test(tcase, berth_pool_free__entered__waited_for);
     suite_add_tcase(suite, tcase);
     srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);
