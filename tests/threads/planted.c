@@ -6,7 +6,7 @@
 #include "common/pool/pool.h"
 
 static atomic_int n_there;
-static int count;
+static volatile int count;
 
 /* Both are at it at once, and nothing orders them. */
 static void work(void *arg)
@@ -15,7 +15,9 @@ static void work(void *arg)
     atomic_fetch_add_explicit(&n_there, 1, memory_order_relaxed);
     while (atomic_load_explicit(&n_there, memory_order_relaxed) < 2) {
     }
-    count++;
+    /* Many times: two looks at the very same moment may miss each other. */
+    for (int i = 0; i < 10000; i++)
+        count = count + 1;
 }
 
 int main(void)
