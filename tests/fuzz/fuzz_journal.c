@@ -68,7 +68,8 @@ bool fuzz_accepts(const uint8_t *data, size_t size)
         abort();
     if (scan.state == JOURNAL_DAMAGED) {
         journal_scan(data, size, head.base, &reader, true, &skipped);
-        if (skipped.state == JOURNAL_DAMAGED || skipped.n_frames <= scan.n_frames)
+        if (skipped.state == JOURNAL_DAMAGED || skipped.n_frames < scan.n_frames ||
+            skipped.n_damages == 0)
             abort();
     }
     return good && scan.state == JOURNAL_WHOLE;
