@@ -184,7 +184,10 @@ static void finish(struct exec *exec)
 
     exec->exited.seq = exec->next_seq++;
     exec->exited.wall_us = (berth_tick_ns() - exec->start_tick_ns) / 1000;
-    exec->exited.cpu_us = cpu_us >= 0 ? cpu_us : exec->cpu_us > 0 ? exec->cpu_us : 0;
+    /* The cgroup counts the whole tree, but may be behind by what was used last. */
+    if (cpu_us < exec->cpu_us)
+        cpu_us = exec->cpu_us;
+    exec->exited.cpu_us = cpu_us > 0 ? cpu_us : 0;
     for (int s = 0; s < WIRE_N_STREAMS; s++)
         exec->exited.bytes[s] = exec->out[s].ring.total;
     exec->exited.stream_held_open = output_held_open(exec);

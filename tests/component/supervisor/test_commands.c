@@ -614,8 +614,10 @@ START_TEST(exit__cgroup_served_before__own_cpu_time)
     struct outcome got = run(&box, &busy);
     int64_t busy_us = got.exited.cpu_us;
 
+    ck_assert_msg(busy_us > 20000, "%lld us, wall %lld us, exit %d, signal %d, reason %d: %s",
+                  (long long)busy_us, (long long)got.exited.wall_us, got.exited.exit_code,
+                  got.exited.signal, (int)got.exited.reason, got.exited.message);
     outcome_free(&got);
-    ck_assert_int_gt(busy_us, 20000);
     for (int i = 0; i < 8; i++) {
         snprintf(idle.exec_id, sizeof idle.exec_id, "i%d", i);
         got = run(&box, &idle);
