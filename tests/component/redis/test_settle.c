@@ -51,6 +51,22 @@ static const struct {
     {"", false, true},
 };
 
+/* What the row says is there, and the write that it is about. */
+static void prepare(struct berth_cas *cas, int row, char rev[17])
+{
+    if (rows[row].old_rev[0])
+        berth_reply_free(redis_run(admin, "HSET", KEY, "rev", REV, NULL));
+    if (rows[row].with_other) {
+        berth_reply_free(redis_run(admin, "HSET", OTHER, "rev", REV, NULL));
+        berth_cas_expect(cas, OTHER, REV);
+    }
+    berth_cas_expect(cas, KEY, rows[row].old_rev);
+    if (rows[row].deletes)
+        berth_cas_write(cas, "DEL", KEY, NULL);
+    else
+        berth_cas_write(cas, "HSET", KEY, "rev", berth_rev_new(rev), "n", "1", NULL);
+}
+
 /* Held back by CLIENT PAUSE until after the time-out. Whatever is answered then stays true. */
 START_TEST(cas_settle__paused_write__there_or_never)
 {
@@ -61,17 +77,7 @@ START_TEST(cas_settle__paused_write__there_or_never)
     char rev[17], now[32];
     bool applied = false;
 
-    if (rows[_i].old_rev[0])
-        berth_reply_free(redis_run(admin, "HSET", KEY, "rev", REV, NULL));
-    if (rows[_i].with_other) {
-        berth_reply_free(redis_run(admin, "HSET", OTHER, "rev", REV, NULL));
-        berth_cas_expect(cas, OTHER, REV);
-    }
-    berth_cas_expect(cas, KEY, rows[_i].old_rev);
-    if (rows[_i].deletes)
-        berth_cas_write(cas, "DEL", KEY, NULL);
-    else
-        berth_cas_write(cas, "HSET", KEY, "rev", berth_rev_new(rev), "n", "1", NULL);
+    prepare(cas, _i, rev);
     berth_reply_free(redis_run(admin, "CLIENT", "PAUSE", "600", "WRITE", NULL));
     ck_assert_int_eq(berth_cas_run(redis, cas, false, &applied, NULL, NULL, &err),
                      BERTH_UNKNOWN);
@@ -99,17 +105,7 @@ START_TEST(cas_settle__not_applied__cannot_be_any_more)
     char rev[17], now[32];
     bool applied = true;
 
-    if (rows[_i].old_rev[0])
-        berth_reply_free(redis_run(admin, "HSET", KEY, "rev", REV, NULL));
-    if (rows[_i].with_other) {
-        berth_reply_free(redis_run(admin, "HSET", OTHER, "rev", REV, NULL));
-        berth_cas_expect(cas, OTHER, REV);
-    }
-    berth_cas_expect(cas, KEY, rows[_i].old_rev);
-    if (rows[_i].deletes)
-        berth_cas_write(cas, "DEL", KEY, NULL);
-    else
-        berth_cas_write(cas, "HSET", KEY, "rev", berth_rev_new(rev), "n", "1", NULL);
+    prepare(cas, _i, rev);
     ck_assert_int_eq(berth_cas_settle(redis, cas, false, &outcome, NULL), BERTH_OK);
     ck_assert_int_eq(outcome, BERTH_OUTCOME_REFUSED);
     ck_assert_int_eq(berth_cas_run(redis, cas, false, &applied, NULL, NULL, NULL), BERTH_OK);
