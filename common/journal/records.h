@@ -98,7 +98,8 @@ char *berth_records_metrics(struct berth_records *records);
 #define BERTH_KEY_RECOVERY "berth:recovery"
 /* HASH of the writers' journals: id -> JSON: name, seen_ms, keys (ids of suite keys). */
 #define BERTH_KEY_JOURNALS "berth:journals"
-#define BERTH_FIELD_RECOVERING "recovering" /* of a tenant's document */
+/* Of a tenant's document: Redis' time of the loss. */
+#define BERTH_FIELD_RECOVERING "recovering"
 
 /* Are all journals read back? *ret_missing names one that is not. Also false before anybody has
  * begun. Errors: STORE_UNAVAILABLE. */

@@ -374,16 +374,36 @@ enum berth_code berth_recovery_read_back(struct berth_redis *redis, bool *ret_do
     return BERTH_OK;
 }
 
+/* When the index was lost; now, where nobody wrote it down. */
+static enum berth_code lost_time(struct berth_redis *redis, char ret[24],
+                                 struct berth_error *err)
+{
+    BERTH_AUTO(berth_reply_free) struct berth_reply *lost = NULL;
+    enum berth_code code =
+        record_call(redis, &lost, err, "HGET", BERTH_KEY_RECOVERY, "lost_ms", NULL);
+
+    if (code || lost->type != BERTH_REPLY_STRING)
+        return code ? code : redis_time(redis, ret, err);
+    snprintf(ret, 24, "%s", lost->string);
+    return BERTH_OK;
+}
+
 /* The field that binding reads with every session. */
 static enum berth_code mark_tenant(struct berth_redis *redis, const char *tenant,
                                    bool recovering, struct berth_error *err)
 {
     static const char *const fields[] = {"rev", BERTH_FIELD_RECOVERING};
-    char key[BERTH_KEY_MAX], rev[17];
+    char key[BERTH_KEY_MAX], rev[17], lost[24] = "0";
     const struct berth_redis_get get = {
         .key = berth_key_tenant(key, tenant), .fields = fields, .n_fields = 2};
     bool applied = false;
 
+    if (recovering) {
+        enum berth_code code = lost_time(redis, lost, err);
+
+        if (code)
+            return code;
+    }
     for (int i = 0; i < TRIES && !applied; i++) {
         BERTH_AUTO(berth_cas_free) struct berth_cas *cas = berth_cas_new();
         struct berth_doc doc;
@@ -401,7 +421,7 @@ static enum berth_code mark_tenant(struct berth_redis *redis, const char *tenant
         berth_cas_expect(cas, key, rev);
         berth_cas_write(cas, "HSET", key, "rev", berth_rev_new(rev), NULL);
         if (recovering)
-            berth_cas_write(cas, "HSET", key, BERTH_FIELD_RECOVERING, "1", NULL);
+            berth_cas_write(cas, "HSET", key, BERTH_FIELD_RECOVERING, lost, NULL);
         else
             berth_cas_write(cas, "HDEL", key, BERTH_FIELD_RECOVERING, NULL);
         code = berth_cas_run_settled(redis, cas, true, &applied, &now_ms, err);

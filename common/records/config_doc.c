@@ -173,6 +173,7 @@ enum berth_code berth_config_doc_parse(const struct berth_doc *doc,
 {
     struct berth_config_doc config = {.exists = doc->exists, .next_generation = 1};
     const char *keyed = berth_doc_get(doc, "keyed");
+    const char *fenced = berth_doc_get(doc, "fenced");
     int64_t next;
     enum berth_code code;
 
@@ -192,6 +193,8 @@ enum berth_code berth_config_doc_parse(const struct berth_doc *doc,
         return invalid(err, "template", "too long");
     if (!is_one_of(keyed, switches, BERTH_COUNT(switches)))
         return invalid(err, "keyed", "neither 0 nor 1");
+    if (!is_one_of(fenced, switches, BERTH_COUNT(switches)))
+        return invalid(err, "fenced", "neither 0 nor 1");
     if (!read_number(doc, "create_horizon_ms", 0, &config.create_horizon_ms))
         return invalid(err, "create_horizon_ms", "not a number");
     if (!read_number(doc, "cordon_until_ms", 0, &config.cordon_until_ms))
@@ -199,6 +202,7 @@ enum berth_code berth_config_doc_parse(const struct berth_doc *doc,
     if (!read_number(doc, "next_generation", 1, &next) || next < 1)
         return invalid(err, "next_generation", "not a number of at least 1");
     config.keyed_create = strcmp(keyed, "1") == 0;
+    config.fenced = strcmp(*fenced ? fenced : keyed, "1") == 0;
     config.next_generation = (uint64_t)next;
     code = parse_image(berth_doc_get(doc, "image"), &config.image, err);
     if (code)

@@ -1,9 +1,9 @@
 /* config_doc.h - the document c/<config> as more than one service reads it.
  *
- * HASH fields: rev; settings (JSON), state, account, keyed, create_horizon_ms, template,
- * rollout, cordon_until_ms (controlplane); image (JSON), next_generation, lock, fence, row:<id>
- * (skills). Numbers are decimal, keyed is "0" or "1"; rev and state are always there. A reader
- * may fetch only some fields: rev, state and those it uses. */
+ * HASH fields: rev; settings (JSON), state, account, keyed, fenced, create_horizon_ms,
+ * template, rollout, cordon_until_ms (controlplane); image (JSON), next_generation, lock,
+ * fence, row:<id> (skills). Numbers are decimal, keyed is "0" or "1"; rev and state are always
+ * there. A reader may fetch only some fields: rev, state and those it uses. */
 #pragma once
 
 #include <stdbool.h>
@@ -29,6 +29,7 @@ struct berth_config_doc {
     char account[65]; /* hex fingerprint, "" = none */
     char template_id[129];
     bool keyed_create;
+    bool fenced; /* absent: as keyed_create */
     int64_t create_horizon_ms;
     int64_t cordon_until_ms; /* no new sessions before then; 0 or absent: not cordoned */
     struct berth_image_pointer image;

@@ -95,6 +95,32 @@ static bool adopted_lately(const struct binding_view *view)
            view->now_ms < bound->adopt_ms + view->limits->turn_ms;
 }
 
+int64_t binding_calls_out_ms(const struct binding_view *view)
+{
+    int64_t lost_ms =
+        view->lost_ms > view->tenant.lost_ms ? view->lost_ms : view->tenant.lost_ms;
+    int64_t until_ms = lost_ms + view->limits->lock_ms + view->config.create_horizon_ms;
+
+    if (!lost_ms || view->config.fenced || view->now_ms > until_ms)
+        return 0;
+    return until_ms - view->now_ms + 1;
+}
+
+enum berth_code binding_check_calls_out(const struct binding_view *view,
+                                        struct berth_error *err)
+{
+    int64_t left_ms = binding_calls_out_ms(view);
+    enum berth_code code;
+
+    if (!left_ms)
+        return BERTH_OK;
+    code = berth_fail(err, BERTH_REASON_CREATE_UNSETTLED,
+                      "calls of before the loss may still take effect");
+    if (err)
+        err->retry_after_ms = left_ms;
+    return code;
+}
+
 bool binding_young(const struct binding_view *view)
 {
     return view->quarantine || view->unsure || adopted_lately(view);

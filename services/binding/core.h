@@ -30,6 +30,7 @@ struct binding_tenant {
     char default_config[129];
     bool recovering;       /* a config of it was not listed since the index was lost: who has no
                               record may have a sandbox there */
+    int64_t lost_ms;       /* with recovering: when the index was lost, by Redis' time */
     uint32_t max_sessions; /* 0: as many as they like */
 };
 
@@ -40,6 +41,7 @@ struct binding_view {
     int64_t now_ms;  /* Redis' time of the read */
     bool quarantine; /* the store failed over, or its clock jumped, a moment ago */
     bool unsure;     /* and running turns that it forgot may not have called since */
+    int64_t lost_ms; /* Redis' time of the last failover that was seen; 0: none was */
     struct binding_tenant tenant;
     char config_id[129];            /* what config was read for; "": none */
     struct berth_config_doc config; /* of the record, or of the session to be */
@@ -95,6 +97,12 @@ bool binding_stale(const struct binding_view *view);
 /* It brought its own image, so it was not built from the config's. */
 bool binding_has_own_image(const struct binding_doc *doc);
 bool binding_turn_running(const struct binding_view *view);
+/* How long calls from before the last loss of writes may still take effect at a backend that
+ * does not know their fences: what they made or delete is not known any more. 0: none can. */
+int64_t binding_calls_out_ms(const struct binding_view *view);
+/* Who creates or adopts waits for that. Errors: CREATE_UNSETTLED. */
+BERTH_MUST_CHECK enum berth_code binding_check_calls_out(const struct binding_view *view,
+                                                         struct berth_error *err);
 /* State just recovered: a turn that is not known is believed. */
 bool binding_young(const struct binding_view *view);
 /* A lock that stands, of anybody but token (NULL: of anybody). */
@@ -141,7 +149,7 @@ struct binding_want {
  *
  * Errors: TENANT_NOT_FOUND, TENANT_DISABLED, SESSION_NOT_FOUND, SESSION_DELETED,
  * SESSION_EXISTS, CONFIG_NOT_FOUND, CONFIG_CORDONED, TURN_EXPIRED, TURN_RUNNING, QUARANTINE,
- * LOCK_LOST (the attempt has ended), QUOTA_EXCEEDED, OUT_OF_MEMORY.
+ * LOCK_LOST (the attempt has ended), CREATE_UNSETTLED, QUOTA_EXCEEDED, OUT_OF_MEMORY.
  */
 BERTH_MUST_CHECK enum berth_code binding_acquire(struct binding_view *view,
                                                  const struct binding_want *want,
@@ -183,6 +191,7 @@ struct binding_change {
     struct binding_intent intent; /* INTEND */
     const char *sandbox_id;       /* GONE */
     const char *attempt;          /* SETTLED, hex */
+    bool landed;                  /* SETTLED: it was seen at the backend */
     bool keep_lock;
     bool memory_lost;       /* BIND, PATCH: it was connected without its memory */
     const char *turn_token; /* "": none */
@@ -197,7 +206,7 @@ struct binding_change {
  * then SESSION_DELETED, what was decided has to be written all the same, and the lock stays.
  *
  * Errors: LOCK_LOST, CONFLICT, ACCOUNT_CHANGED, CONFIG_NOT_FOUND, TURN_RUNNING, QUARANTINE,
- * FIELD_INVALID, QUOTA_EXCEEDED, OUT_OF_MEMORY.
+ * FIELD_INVALID, CREATE_UNSETTLED, QUOTA_EXCEEDED, OUT_OF_MEMORY.
  */
 BERTH_MUST_CHECK enum berth_code binding_commit(struct binding_view *view,
                                                 const struct binding_change *change,

@@ -257,6 +257,8 @@ static enum berth_code grant_create(struct binding_view *view, const struct bind
     } else {
         code = take_spec(view, want, err);
     }
+    if (!code)
+        code = binding_check_calls_out(view, err);
     /* A turn that is believed now may not be any more when its sandbox is bound. */
     if (!code)
         code = keep_turn(view, want, err);
@@ -384,6 +386,8 @@ static enum berth_code grant_adopt(struct binding_view *view, const struct bindi
     if (!code && (!view->config.exists || strcmp(view->config.state, "deleting") == 0))
         code =
             berth_fail(err, BERTH_REASON_CONFIG_NOT_FOUND, "no config '%s'", view->config_id);
+    if (!code)
+        code = binding_check_calls_out(view, err);
     if (!code && view->doc.session.state == BINDING_STATE_NONE)
         code = make_record(view, want, plan, err);
     if (code)

@@ -373,6 +373,10 @@ static enum berth_code intend(struct binding_view *view, const struct binding_ch
             code = berth_fail_field(err, "intend.attempt", "must be the lock's token");
         if (!code && view->quarantine)
             code = berth_fail(err, BERTH_REASON_QUARANTINE, NULL);
+        if (!code)
+            code = binding_check_calls_out(view, err);
+        /* By the store's clock, whatever the holder's says; renewals of the lock move it. */
+        intent.not_after_ms = doc->lock.until_ms;
         plan->needs_whole = true;
         plan->begins = true;
         break;
@@ -392,6 +396,35 @@ static enum berth_code intend(struct binding_view *view, const struct binding_ch
         break;
     }
     return code ? code : put_intent(doc, &intent, err);
+}
+
+/* Its own create a holder knows to be refused or not sent. One that it inherited, and has not
+ * found, may land until its horizon where create is not keyed. */
+static enum berth_code settled(struct binding_view *view, const struct binding_change *change,
+                               struct berth_error *err)
+{
+    struct binding_doc *doc = &view->doc;
+    bool sure = change->landed || strcmp(change->attempt, doc->lock.token) == 0;
+
+    for (size_t i = 0; !sure && i < doc->n_intents; i++) {
+        const struct binding_intent *intent = &doc->intents[i];
+        int64_t until_ms = intent->not_after_ms + view->config.create_horizon_ms;
+        enum berth_code code;
+
+        if (intent->kind != BINDING_INTENT_CREATE ||
+            strcmp(intent->attempt, change->attempt) != 0)
+            continue;
+        code = check_account(view, intent->account, err);
+        if (!code && !view->config.keyed_create && view->now_ms <= until_ms) {
+            code = berth_fail(err, BERTH_REASON_CREATE_UNSETTLED, NULL);
+            if (err)
+                err->retry_after_ms = until_ms - view->now_ms + 1;
+        }
+        if (code)
+            return code;
+    }
+    drop_create(doc, change->attempt);
+    return BERTH_OK;
 }
 
 /* -------------------------------------------------------------------- tombstone */
@@ -439,8 +472,7 @@ static enum berth_code change_doc(struct binding_view *view,
     case BINDING_CHANGE_INTEND:
         return intend(view, change, plan, err);
     case BINDING_CHANGE_SETTLED:
-        drop_create(&view->doc, change->attempt);
-        return BERTH_OK;
+        return settled(view, change, err);
     case BINDING_CHANGE_DELETE_SESSION:
         return delete_session(view, plan, err);
     }

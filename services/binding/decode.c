@@ -408,6 +408,7 @@ enum berth_code binding_decode_commit(const Berth__Binding__V1__CommitRequest *r
     ret->change.fence = ret->lock.fence;
     ret->change.keep_lock = req->keep_lock;
     ret->change.memory_lost = req->memory_lost;
+    ret->change.landed = req->settled_landed;
     ret->change.turn_token = req->turn_token;
     ret->change.drafts = ret->drafts;
     return code;

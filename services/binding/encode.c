@@ -184,6 +184,7 @@ Berth__Binding__V1__Lock *binding_encode_lock(const struct binding_view *view)
     berth__binding__v1__lock__init(out);
     out->fence = lock->fence;
     set_hex(&out->token, lock->token, &ok);
+    set_time(&out->read_time, view->now_ms, &ok);
     out->lease = malloc(sizeof *out->lease);
     if (out->lease) {
         google__protobuf__duration__init(out->lease);

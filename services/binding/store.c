@@ -73,9 +73,16 @@ bool binding_store_quarantined(struct binding_store *store)
 
 static const char *const tenant_fields[] = {"rev", "disabled", "default_config", "max_sessions",
                                             "recovering"};
-static const char *const config_fields[] = {
-    "rev",      "state",           "account", "keyed", "create_horizon_ms", "cordon_until_ms",
-    "template", "next_generation", "image"};
+static const char *const config_fields[] = {"rev",
+                                            "state",
+                                            "account",
+                                            "keyed",
+                                            "fenced",
+                                            "create_horizon_ms",
+                                            "cordon_until_ms",
+                                            "template",
+                                            "next_generation",
+                                            "image"};
 
 static struct berth_redis_get get_config(const char *prefix, unsigned from, const char *field,
                                          const char *fallback)
@@ -108,6 +115,7 @@ static enum berth_code take_tenant(const struct berth_doc *doc, struct binding_t
     ret->disabled = disabled[0] == '1';
     snprintf(ret->default_config, sizeof ret->default_config, "%s", config);
     ret->recovering = berth_doc_has(doc, "recovering");
+    ret->lost_ms = strtoll(berth_doc_get(doc, "recovering"), NULL, 10);
     ret->max_sessions = (uint32_t)strtoul(berth_doc_get(doc, "max_sessions"), NULL, 10);
     return BERTH_OK;
 }
@@ -119,7 +127,8 @@ static void begin_view(struct binding_store *store, const char *session_id, int6
                                   .limits = &store->limits,
                                   .now_ms = now_ms,
                                   .quarantine = binding_watch_quarantined(store->watch),
-                                  .unsure = binding_watch_unsure(store->watch)};
+                                  .unsure = binding_watch_unsure(store->watch),
+                                  .lost_ms = binding_watch_lost(store->watch, now_ms)};
 }
 
 static enum berth_code take_session(const struct berth_doc *doc, struct binding_view *view,

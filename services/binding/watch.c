@@ -19,6 +19,8 @@ struct binding_watch {
     bool clock_known;
     int64_t clock_offset; /* Redis' time less our tick */
     int64_t quarantine_until_tick, unsure_until_tick;
+    bool lost; /* another server was seen */
+    int64_t lost_tick;
     uint64_t servers; /* so far, when we last looked; 0: none yet */
     uint64_t met;     /* the same, when we last asked whom binding knew */
 };
@@ -103,8 +105,11 @@ static bool look_at_server(struct binding_watch *watch)
     bool changed = servers > 1 && servers != watch->servers;
 
     watch->servers = servers;
-    if (changed)
+    if (changed) {
         begin_quarantine(watch);
+        watch->lost = true;
+        watch->lost_tick = berth_tick_ms();
+    }
     return changed;
 }
 
@@ -160,6 +165,8 @@ void binding_watch_meet(struct binding_watch *watch, int64_t now_ms)
     if (since > 0) {
         later(&watch->quarantine_until_tick, tick + watch->quarantine_ms);
         later(&watch->unsure_until_tick, tick + watch->unsure_ms);
+        watch->lost_tick = watch->lost && watch->lost_tick > tick ? watch->lost_tick : tick;
+        watch->lost = true;
     }
     pthread_mutex_unlock(&watch->mutex);
 }
@@ -209,6 +216,17 @@ bool binding_watch_unsure(struct binding_watch *watch)
     until = watch->unsure_until_tick;
     pthread_mutex_unlock(&watch->mutex);
     return until && berth_tick_ms() < until;
+}
+
+int64_t binding_watch_lost(struct binding_watch *watch, int64_t now_ms)
+{
+    int64_t lost_ms = 0;
+
+    pthread_mutex_lock(&watch->mutex);
+    if (watch->lost)
+        lost_ms = now_ms - (berth_tick_ms() - watch->lost_tick);
+    pthread_mutex_unlock(&watch->mutex);
+    return lost_ms;
 }
 
 enum berth_code binding_watch_ready(struct binding_watch *watch, bool *ret_wrong,

@@ -31,6 +31,9 @@ BERTH_MUST_CHECK enum berth_code binding_watch_whole(struct binding_watch *watch
 bool binding_watch_quarantined(struct binding_watch *watch);
 /* The same, less than unsure_ms ago. */
 bool binding_watch_unsure(struct binding_watch *watch);
+/* Redis' time, now_ms being the present one, of the last failover or restart that was seen: it
+ * may have lost its last writes. 0: none was. Asks nobody. */
+int64_t binding_watch_lost(struct binding_watch *watch, int64_t now_ms);
 /* The number of the server that was last looked at (berth_redis_servers). */
 uint64_t binding_watch_servers(struct binding_watch *watch);
 /* Errors: STORE_UNAVAILABLE: it does not answer, was never initialised, or is another

@@ -21,9 +21,19 @@ enum { SETTINGS_MAX = 4 << 20, ROW_PREFIX_LEN = 4 };
 
 #define FOR_EVER_MS INT64_C(253402300799000) /* the end of the year 9999 */
 
-const char *const cp_config_fields[] = {
-    "rev",      "settings",    "state", "account", "keyed", "create_horizon_ms",
-    "template", "credentials", "info",  "secrets", "image", "next_generation"};
+const char *const cp_config_fields[] = {"rev",
+                                        "settings",
+                                        "state",
+                                        "account",
+                                        "keyed",
+                                        "fenced",
+                                        "create_horizon_ms",
+                                        "template",
+                                        "credentials",
+                                        "info",
+                                        "secrets",
+                                        "image",
+                                        "next_generation"};
 const size_t cp_n_config_fields = BERTH_COUNT(cp_config_fields);
 
 struct cp_config *cp_config_ref(struct cp_config *config)
@@ -197,8 +207,9 @@ enum berth_code cp_config_write(struct berth_cas *cas, const struct cp_config *c
     berth_cas_write(
         cas, "HSET", key, "rev", berth_rev_new(rev), "settings", settings, "state", state,
         "account", cp_account_hex(account, &config->target->fingerprint), "keyed",
-        config->info->capabilities->keyed_create ? "1" : "0", "create_horizon_ms", horizon,
-        "cordon_until_ms", cordon, "rollout",
+        config->info->capabilities->keyed_create ? "1" : "0", "fenced",
+        config->info->fenced ? "1" : "0", "create_horizon_ms", horizon, "cordon_until_ms",
+        cordon, "rollout",
         config->settings->rollout == BERTH__CONTROL__V1__ROLLOUT__ROLLOUT_NEW_SESSIONS
             ? "new_sessions"
             : "next_turn",

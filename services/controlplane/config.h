@@ -3,10 +3,10 @@
  * written.
  *
  * HASH fields of the control plane: rev; settings (JSON of SandboxConfig without credentials
- * and without what other fields say); state; account; keyed; create_horizon_ms; template;
- * credentials (sealed bytes); secrets (JSON: fingerprint and members of the credentials); info
- * (JSON of the adapter's GetInfoResponse); cordon_until_ms (binding's word for the cordon);
- * rollout. */
+ * and without what other fields say); state; account; keyed; fenced; create_horizon_ms;
+ * template; credentials (sealed bytes); secrets (JSON: fingerprint and members of the
+ * credentials); info (JSON of the adapter's GetInfoResponse); cordon_until_ms (binding's word
+ * for the cordon); rollout. */
 #pragma once
 
 #include <stdbool.h>

@@ -103,6 +103,8 @@ static void read_grant(struct cp_holder *h)
         .auto_resume = true,
     };
     read_attempt(plan->attempt, &grant->lock->token);
+    h->clock_ms = berth_timestamp_ms(grant->lock->read_time, berth_now_ms());
+    h->clock_tick = berth_tick_ms();
     if (!cp_policy_resolve(h->config->settings, grant->session ? grant->session->spec : NULL,
                            h->config->info->capabilities, &policy, NULL)) {
         plan->auto_resume =
@@ -148,7 +150,7 @@ static enum berth_code run_step(struct cp_holder *h, const struct plan_step *ste
     case PLAN_STEP_LIST:
         return cp_step_list(h, err);
     case PLAN_STEP_SETTLE:
-        return cp_step_settle(h, step->attempt, err);
+        return cp_step_settle(h, step->attempt, step->landed, err);
     case PLAN_STEP_GET:
         return cp_step_get(h, err);
     case PLAN_STEP_GONE:
@@ -202,7 +204,7 @@ static enum berth_code run_steps(struct cp_holder *h, struct berth_error *err)
             return berth_fail(err, BERTH_REASON_LOCK_LOST, NULL);
         if (h->doomed && !anything_condemned(h))
             return berth_fail(err, h->doomed, NULL);
-        h->plan.now_ms = berth_now_ms();
+        h->plan.now_ms = cp_holder_now_ms(h);
         step = plan_next(&h->plan);
         berth_debug("holder step", "session", cp_lock_ref(h->lock)->session_id, "step",
                     plan_step_name(step.kind), "sandbox", step.sandbox_id);

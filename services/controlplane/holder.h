@@ -42,6 +42,8 @@ struct cp_holder {
 
     /* Of the run. */
     struct plan_state plan;
+    int64_t clock_ms; /* Redis' time at the grant, and ours when the run began */
+    int64_t clock_tick;
     bool create_sent;         /* and not refused: it may take effect */
     bool released;            /* the lock was given back by a commit */
     bool more_found;          /* more sandboxes than candidates have room for */

@@ -89,13 +89,18 @@ static enum berth_code commit_intent(struct cp_holder *h, const struct plan_inte
     return code;
 }
 
+int64_t cp_holder_now_ms(const struct cp_holder *h)
+{
+    return h->clock_ms + (berth_tick_ms() - h->clock_tick);
+}
+
 static struct plan_intent new_intent(struct cp_holder *h, enum plan_intent_kind kind,
                                      const char *sandbox_id)
 {
     struct plan_intent intent = {
         .kind = kind,
         .same_account = true,
-        .not_after_ms = berth_now_ms() + cp_lock_left_ms(h->lock),
+        .not_after_ms = cp_holder_now_ms(h) + cp_lock_left_ms(h->lock),
     };
 
     memcpy(intent.attempt, h->plan.attempt, PLAN_ATTEMPT_SIZE);
@@ -133,7 +138,7 @@ enum berth_code cp_step_condemn(struct cp_holder *h, const char *sandbox_id,
     return code;
 }
 
-enum berth_code cp_step_settle(struct cp_holder *h, const uint8_t *attempt,
+enum berth_code cp_step_settle(struct cp_holder *h, const uint8_t *attempt, bool landed,
                                struct berth_error *err)
 {
     CommitRequest req = BERTH__BINDING__V1__COMMIT_REQUEST__INIT;
@@ -141,6 +146,7 @@ enum berth_code cp_step_settle(struct cp_holder *h, const uint8_t *attempt,
 
     req.change_case = BERTH__BINDING__V1__COMMIT_REQUEST__CHANGE_SETTLED_ATTEMPT;
     req.settled_attempt = (ProtobufCBinaryData){PLAN_ATTEMPT_SIZE, (uint8_t *)attempt};
+    req.settled_landed = landed;
     code = commit(h, &req, true, NULL, err);
     if (!code)
         plan_note_settled(&h->plan, attempt);
@@ -286,7 +292,7 @@ enum berth_code cp_step_get(struct cp_holder *h, struct berth_error *err)
 
 enum berth_code cp_step_list(struct cp_holder *h, struct berth_error *err)
 {
-    int64_t list_ms = berth_now_ms();
+    int64_t list_ms = cp_holder_now_ms(h);
     enum berth_code code = cp_list_candidates(h, err);
 
     if (!code) {

@@ -10,7 +10,8 @@ CP_STEP cp_step_keep(struct cp_holder *h, struct berth_error *err);
 CP_STEP cp_step_condemn(struct cp_holder *h, const char *sandbox_id, struct berth_error *err);
 CP_STEP cp_step_delete(struct cp_holder *h, const char *sandbox_id, struct berth_error *err);
 CP_STEP cp_step_list(struct cp_holder *h, struct berth_error *err);
-CP_STEP cp_step_settle(struct cp_holder *h, const uint8_t *attempt, struct berth_error *err);
+CP_STEP cp_step_settle(struct cp_holder *h, const uint8_t *attempt, bool landed,
+                       struct berth_error *err);
 CP_STEP cp_step_get(struct cp_holder *h, struct berth_error *err);
 CP_STEP cp_step_gone(struct cp_holder *h, const char *sandbox_id, struct berth_error *err);
 CP_STEP cp_step_connect(struct cp_holder *h, bool *ret_done, struct berth_error *err);
@@ -23,6 +24,9 @@ CP_STEP cp_step_pause(struct cp_holder *h, bool *ret_done, struct berth_error *e
 CP_STEP cp_step_tombstone(struct cp_holder *h, struct berth_error *err);
 CP_STEP cp_step_still(struct cp_holder *h, struct berth_error *err);
 CP_STEP cp_step_rest(struct cp_holder *h, struct berth_error *err);
+
+/* Redis' time, or a little before it: the clock that intents end by. */
+int64_t cp_holder_now_ms(const struct cp_holder *h);
 
 /* holder_list.c: those that were found already. */
 void cp_take_candidates(struct cp_holder *h);

@@ -193,6 +193,7 @@ static struct plan_step next_settle(const struct plan_state *s)
     if (!has_landed(s, create))
         return settle(s, create);
     out = step(PLAN_STEP_SETTLE);
+    out.landed = true;
     memcpy(out.attempt, create->attempt, PLAN_ATTEMPT_SIZE);
     return out;
 }

@@ -76,7 +76,7 @@ struct plan_state {
     uint8_t attempt[PLAN_ATTEMPT_SIZE]; /* mine */
     bool keyed;                         /* one sandbox per session key at the backend */
     int64_t create_horizon_ms; /* not keyed: how long after not_after a create may land */
-    int64_t now_ms;            /* wall clock */
+    int64_t now_ms;            /* Redis' time, or a little before it */
 
     /* The config. */
     bool must_carry; /* a rebuild has to carry the workspace over, and nobody can */
@@ -100,7 +100,7 @@ struct plan_state {
     /* Sandboxes by tags. */
     bool must_list;  /* look before a create even where it is keyed */
     bool listed;     /* wholly */
-    int64_t list_ms; /* wall clock when that list was begun */
+    int64_t list_ms; /* the same clock when that list was begun */
     struct plan_candidate candidates[PLAN_CANDIDATES_MAX];
     size_t n_candidates;
 };
@@ -131,6 +131,7 @@ struct plan_step {
     enum plan_step_kind kind;
     char sandbox_id[PLAN_ID_SIZE];
     uint8_t attempt[PLAN_ATTEMPT_SIZE];
+    bool landed; /* SETTLE: the attempt is among the candidates */
     enum berth_reason reason;
     int64_t retry_after_ms; /* with CREATE_UNSETTLED */
 };

@@ -19,7 +19,6 @@ enum {
     LEASE_MS = 60000,
     SETTLE_MS =
         3000, /* from the loss on: by then every writer that runs has said that it takes part */
-    LOCK_MS = 60000, /* a backend call may be sent for that long after its grant */
     PAGE_SIZE = 256,
 };
 
@@ -35,7 +34,6 @@ struct cp_recover {
     /* Of the thread alone. */
     char waits_for[128]; /* as last logged */
     int64_t again_tick;
-    int64_t lost_ms; /* Redis' time of the last loss; 0: before we were started */
 };
 
 static enum berth_code call(struct cp *cp, struct berth_reply **ret, size_t argc,
@@ -111,22 +109,18 @@ static enum berth_code redis_now(struct cp *cp, int64_t *ret, struct berth_error
     return code;
 }
 
-/* Where create is not keyed nothing at the backend refuses what was sent before the loss: until
- * it has landed a list says nothing. */
-static enum berth_code check_horizon(struct cp *cp, const char *tenant, const char *config_id,
-                                     int64_t lost_ms, struct berth_error *err)
+/* What was sent before the loss may still take effect where no fence refuses it. Binding knows
+ * from the mark when that was, and lets nothing be adopted too early. */
+static enum berth_code mark_unfenced(struct cp *cp, const char *tenant, const char *config_id,
+                                     bool *ret_marked, struct berth_error *err)
 {
     BERTH_AUTO(cp_config_unref) struct cp_config *config = NULL;
-    int64_t now_ms = 0;
-    enum berth_code code = cp_cache_config(cp->cache, tenant, config_id, &config, err);
 
-    if (!code)
-        code = redis_now(cp, &now_ms, err);
-    if (!code && !config->doc.keyed_create &&
-        now_ms < lost_ms + LOCK_MS + config->doc.create_horizon_ms)
-        return berth_fail(err, BERTH_REASON_CREATE_UNSETTLED,
-                          "calls of before the loss may still take effect");
-    return code;
+    *ret_marked = false;
+    if (cp_cache_config(cp->cache, tenant, config_id, &config, NULL) || config->doc.fenced)
+        return BERTH_OK; /* one that cannot be read shows when it is listed */
+    *ret_marked = true;
+    return berth_recovery_mark(cp->redis, tenant, config_id, true, err);
 }
 
 static enum berth_code recover_config(struct cp_recover *recover, const char *tenant,
@@ -135,10 +129,8 @@ static enum berth_code recover_config(struct cp_recover *recover, const char *te
     uint32_t found = 0, adopted = 0;
     struct berth_error why = {0};
     enum berth_code code =
-        check_horizon(recover->cp, tenant, config_id, recover->lost_ms, &why);
+        cp_recover_target(recover->cp, tenant, config_id, &found, &adopted, &why);
 
-    if (!code)
-        code = cp_recover_target(recover->cp, tenant, config_id, &found, &adopted, &why);
     if (code && why.reason == BERTH_REASON_CONFIG_NOT_FOUND)
         return BERTH_OK; /* deleted since: no session was left in it */
     if (code)
@@ -158,12 +150,18 @@ static enum berth_code recover_config(struct cp_recover *recover, const char *te
 static enum berth_code pass_config(struct cp_recover *recover, const char *tenant,
                                    const char *config_id, struct berth_error *err)
 {
+    struct berth_redis *redis = recover->cp->redis;
     struct berth_error why = {0};
+    bool marked;
+    enum berth_code code = mark_unfenced(recover->cp, tenant, config_id, &marked, err);
 
+    if (code)
+        return code;
     for (int i = 0; i < TRIES; i++) {
         (void)lead(recover->cp);
         if (recover_config(recover, tenant, config_id, &why) == BERTH_OK)
-            return BERTH_OK;
+            return marked ? berth_recovery_mark(redis, tenant, config_id, false, err)
+                          : BERTH_OK;
         if (why.reason == BERTH_REASON_STORE_UNAVAILABLE ||
             why.reason == BERTH_REASON_PEER_UNAVAILABLE ||
             why.reason == BERTH_REASON_QUARANTINE) {
@@ -176,7 +174,7 @@ static enum berth_code pass_config(struct cp_recover *recover, const char *tenan
         if (!wait_a_moment(recover))
             return berth_fail(err, BERTH_REASON_DRAINING, NULL);
     }
-    return berth_recovery_mark(recover->cp->redis, tenant, config_id, true, err);
+    return berth_recovery_mark(redis, tenant, config_id, true, err);
 }
 
 static enum berth_code pass_tenant(struct cp_recover *recover, const char *tenant,
@@ -237,17 +235,17 @@ static void recover_all(struct cp_recover *recover)
     struct cp *cp = recover->cp;
     char missing[128] = "";
     struct berth_error err = {0};
-    int64_t now_ms = 0;
+    int64_t now_ms = 0, lost_ms = 0;
     bool done = false;
 
-    if (berth_recovery_read_back(cp->redis, &done, &recover->lost_ms, missing, &err))
+    if (berth_recovery_read_back(cp->redis, &done, &lost_ms, missing, &err))
         return;
     if (!done && !*missing)
         snprintf(missing, sizeof missing, "any");
     if (*missing && strcmp(missing, recover->waits_for) != 0)
         berth_warn("recovery waits for a journal to be read back", "journal", missing);
     memcpy(recover->waits_for, missing, sizeof missing);
-    if (redis_now(cp, &now_ms, &err) || now_ms < recover->lost_ms + SETTLE_MS)
+    if (redis_now(cp, &now_ms, &err) || now_ms < lost_ms + SETTLE_MS)
         return;
     if (!done || !lead(cp))
         return;
@@ -268,8 +266,6 @@ static void recover_left(struct cp_recover *recover)
     recover->again_tick = berth_tick_ms() + AGAIN_MS;
     if (call(cp, &left, BERTH_COUNT(argv), argv, &err) || left->n_items == 0 || !lead(cp))
         return;
-    if (recover->lost_ms == 0) /* not known here: whoever is not keyed waits from now */
-        (void)!redis_now(cp, &recover->lost_ms, NULL);
     for (size_t i = 0; i < left->n_items; i++) {
         char *member = left->items[i]->string, *slash = strchr(member, '/');
 

@@ -271,6 +271,8 @@ enum berth_code cp_recover_target(struct cp *cp, const char *tenant, const char 
         if (adopt(&list, list.sandboxes + i, n, &adopted, &why) && !first.code)
             first = why;
         *ret_adopted += adopted;
+        if (i == 0 && why.reason == BERTH_REASON_CREATE_UNSETTLED)
+            break; /* too early for all of them */
     }
     *ret_found = (uint32_t)list.n;
     list_deinit(&list);

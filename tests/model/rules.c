@@ -56,6 +56,7 @@ static void add_intent(struct binding_doc *doc, enum binding_intent_kind kind, u
 
     must(binding_doc_add_intent(doc, &intent, NULL));
     intent->kind = kind;
+    intent->not_after_ms = -1; /* the model itself says what may still land */
     name_sandbox(intent->sandbox_id, s);
     name_attempt(intent->attempt, attempt);
     snprintf(intent->account, sizeof intent->account, ACCOUNT);

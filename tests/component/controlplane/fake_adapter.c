@@ -228,7 +228,7 @@ HANDLER(get_info)
         caps->snapshots->supported = true;
     }
     out->data_plane = BERTH__COMMON__V1__DATA_PLANE_KIND__DATA_PLANE_KIND_ADAPTER;
-    out->fenced = true;
+    out->fenced = !fake->not_fenced;
     out->create_horizon = berth_duration(fake->create_horizon_ms);
     ck_assert(berth_set_string(&out->backend, "local") &&
               berth_set_string(&out->account_id, fake->account_id));

@@ -80,7 +80,7 @@ struct fake_adapter {
 
     pthread_mutex_t mutex; /* for all below */
     pthread_cond_t changed;
-    bool keyed, no_pause, no_snapshots, incomplete, forget_tags;
+    bool keyed, not_fenced, no_pause, no_snapshots, incomplete, forget_tags;
     bool timer;       /* the backend ends sandboxes by itself */
     size_t list_page; /* sandboxes of one page; 0: all */
     bool list_stuck;  /* the same page token again and again */

@@ -16,6 +16,17 @@ static void open_town(void)
     town_open(&town, &options);
 }
 
+/* Neither keyed nor fenced, and with a horizon that is longer than the recovery takes. */
+enum { HORIZON_MS = 4000, LEASE_MS = 1000 };
+
+static void open_unfenced(void)
+{
+    const struct town_options options = {
+        .not_keyed = true, .lock_lease = "1s", .create_horizon_ms = HORIZON_MS};
+
+    town_open(&town, &options);
+}
+
 static void close_town(void)
 {
     town_close(&town);
@@ -151,10 +162,34 @@ START_TEST(recovery__config_not_listed__its_tenant_waits)
 }
 END_TEST
 
+/* No fence refuses what was sent before the loss: nothing is adopted until it cannot take
+ * effect any more. */
+START_TEST(recovery__not_fenced__adopted_past_the_call_horizon)
+{
+    char box[32];
+    int64_t lost_tick;
+    int outcome;
+
+    (void)town_box(&town, "s1", NULL);
+    fake_forget_calls(town.fake);
+    lost_tick = berth_tick_ms();
+    lose();
+    wait_until(true, "GET", "berth:epoch");
+    ck_assert(has("SMEMBERS", "berth:recovery:unlisted"));
+    ck_assert_int_eq(try_resolve("s1", box, &outcome), BERTH_REASON_INDEX_RECOVERING);
+    wait_until(false, "SMEMBERS", "berth:recovery:unlisted");
+    ck_assert_int_gt(berth_tick_ms() - lost_tick, LEASE_MS + HORIZON_MS);
+    ck_assert_int_eq(try_resolve("s1", box, &outcome), BERTH_REASON_NONE);
+    ck_assert_str_eq(box, "box-1");
+    ck_assert_int_eq(outcome, OUTCOME(USED));
+    ck_assert_uint_eq(fake_count(town.fake, FAKE_CREATE), 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("controlplane/recovery");
-    TCase *all = tcase_create("all");
+    TCase *all = tcase_create("all"), *unfenced = tcase_create("unfenced");
     SRunner *runner;
     int failed;
 
@@ -163,7 +198,11 @@ int main(void)
     tcase_add_test(all, recovery__index_lost__all_adopted_as_they_were);
     tcase_add_test(all, recovery__journal_missing__nothing_is_made);
     tcase_add_test(all, recovery__config_not_listed__its_tenant_waits);
+    tcase_add_checked_fixture(unfenced, open_unfenced, close_town);
+    tcase_set_timeout(unfenced, 90);
+    tcase_add_test(unfenced, recovery__not_fenced__adopted_past_the_call_horizon);
     suite_add_tcase(suite, all);
+    suite_add_tcase(suite, unfenced);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);

@@ -558,6 +558,8 @@ void town_open(struct town *town, const struct town_options *options)
     snprintf(socket, sizeof socket, "%s/adapter.sock", town->dir);
     town->fake = fake_new(socket);
     town->fake->keyed = !options->not_keyed;
+    town->fake->not_fenced = options->not_keyed;
+    town->fake->create_horizon_ms = options->create_horizon_ms;
 
     town->binding.metrics_port = options->metrics ? test_port() : 0;
     describe(&town->binding, town, "binding", "b");

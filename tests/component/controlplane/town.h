@@ -59,7 +59,8 @@ struct town_options {
     const char *lock_lease;  /* "": 60s */
     const char *verify;      /* verify_interval; NULL: 30s */
     const char *heartbeat;   /* event_heartbeat; NULL: 15s */
-    bool not_keyed;
+    bool not_keyed;          /* nor fenced */
+    int64_t create_horizon_ms;
     bool no_config;      /* tenants only */
     bool metrics;        /* for town_metrics() */
     bool deaf;           /* no control plane hears of the other's changes */

@@ -101,6 +101,7 @@ static const struct {
     {LEAST "|account=xaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", false},
     {LEAST "|keyed=true", false},
     {LEAST "|keyed=2", false},
+    {LEAST "|fenced=yes", false},
     {LEAST "|create_horizon_ms=", false},
     {LEAST "|create_horizon_ms=-1", false},
     {LEAST "|create_horizon_ms=1.5", false},
@@ -137,6 +138,27 @@ START_TEST(berth_config_doc_parse__rows)
         ck_assert_str_eq(config.rev, REV);
         ck_assert_uint_ge(config.next_generation, 1);
     }
+    free(text);
+}
+END_TEST
+
+/* Documents of before there was the field: who keys creates fences, too. */
+static const struct {
+    char text[64];
+    bool fenced;
+} fenced_rows[] = {
+    {LEAST "|keyed=1", true},           {LEAST "|keyed=0", false},         {LEAST, false},
+    {LEAST "|keyed=1|fenced=0", false}, {LEAST "|keyed=0|fenced=1", true},
+};
+
+START_TEST(berth_config_doc_parse__fenced__as_keyed_where_not_said)
+{
+    char *text = strdup(fenced_rows[_i].text);
+    struct berth_config_doc config;
+    struct doc_of of;
+
+    ck_assert_int_eq(berth_config_doc_parse(make_doc(&of, text), &config, NULL), BERTH_OK);
+    ck_assert_int_eq(config.fenced, fenced_rows[_i].fenced);
     free(text);
 }
 END_TEST
@@ -374,6 +396,8 @@ int main(void)
     tcase_add_test(tcase, berth_key__each__as_designed);
     tcase_add_test(tcase, berth_key__longest_ids__whole_and_one_slot);
     tcase_add_loop_test(tcase, berth_config_doc_parse__rows, 0, (int)BERTH_COUNT(config_rows));
+    tcase_add_loop_test(tcase, berth_config_doc_parse__fenced__as_keyed_where_not_said, 0,
+                        (int)BERTH_COUNT(fenced_rows));
     tcase_add_test(tcase, berth_config_doc_parse__full__all_read);
     tcase_add_test(tcase, berth_config_doc_parse__absent__not_exists);
     tcase_add_loop_test(tcase, berth_image_usable__rows, 0, (int)BERTH_COUNT(usable_rows));

@@ -87,6 +87,7 @@ void bench_read(struct bench *bench, struct binding_view *view)
                                   .now_ms = bench->now_ms,
                                   .quarantine = bench->quarantine,
                                   .unsure = bench->unsure,
+                                  .lost_ms = bench->lost_ms,
                                   .tenant = bench->tenant,
                                   .config = bench->config};
     memcpy(view->config_id, bench->config_id, sizeof view->config_id);

@@ -17,6 +17,7 @@ enum { NOW = 1000000000, MINUTE = 60 * 1000, LOCK = MINUTE, TURN = 30 * MINUTE }
 struct bench {
     int64_t now_ms;
     bool quarantine, unsure;
+    int64_t lost_ms;
     const char *session_id;
     struct binding_tenant tenant;
     struct berth_config_doc config;
