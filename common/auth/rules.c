@@ -146,6 +146,13 @@ static enum berth_code refuse_bound(const struct berth_principal *principal,
                       principal->session_id[0] ? "session" : "config");
 }
 
+/* A tenant's token, where only the deployment's is good enough. */
+static enum berth_code refuse_tenants(struct berth_error *err)
+{
+    return berth_fail(err, BERTH_REASON_SCOPE_MISSING,
+                      "the token lacks the scope 'admin' of the deployment");
+}
+
 enum berth_code berth_rule_admit(const struct berth_rule *rule,
                                  const struct berth_principal *principal, int64_t now_ms,
                                  struct berth_error *err)
@@ -156,8 +163,7 @@ enum berth_code berth_rule_admit(const struct berth_rule *rule,
         return berth_fail(err, BERTH_REASON_SCOPE_MISSING, "the token lacks the scope '%s'",
                           scope_name(rule->scope));
     if ((rule->flags & DEPLOYMENT) && !principal->deployment)
-        return berth_fail(err, BERTH_REASON_SCOPE_MISSING,
-                          "the token lacks the scope 'admin' of the deployment");
+        return refuse_tenants(err);
     if ((rule->flags & UNBOUND) && is_bound(principal))
         return refuse_bound(principal, err);
     if (principal->tenant_disabled && !(rule->flags & EVEN))
@@ -208,6 +214,18 @@ static enum berth_code take(struct walk *walk, const char *name, const char *val
         walk->named.snapshot = value;
     }
     return BERTH_OK;
+}
+
+/* What is the deployment's own is asked for by a field of this name. */
+static enum berth_code take_switch(struct walk *walk, const ProtobufCMessage *message,
+                                   const ProtobufCFieldDescriptor *field)
+{
+    protobuf_c_boolean value;
+
+    memcpy(&value, (const char *)message + field->offset, sizeof value);
+    if (!value || walk->principal->deployment || strcmp(field->name, "deployment") != 0)
+        return BERTH_OK;
+    return refuse_tenants(walk->err);
 }
 
 static bool is_map_entry(const ProtobufCMessageDescriptor *type)
@@ -271,6 +289,9 @@ static enum berth_code walk_message(struct walk *walk, const ProtobufCMessage *m
         if (field->type == PROTOBUF_C_TYPE_STRING ||
             (field->type == PROTOBUF_C_TYPE_MESSAGE && !is_map_entry(field->descriptor)))
             code = walk_field(walk, message, field, depth);
+        else if (field->type == PROTOBUF_C_TYPE_BOOL &&
+                 field->label != PROTOBUF_C_LABEL_REPEATED)
+            code = take_switch(walk, message, field);
     }
     return code;
 }

@@ -65,12 +65,14 @@ BERTH_MUST_CHECK enum berth_code berth_rule_admit(const struct berth_rule *rule,
  * berth_rule_judge() - may this token ask for this?
  *
  * Finds by their names, wherever they stand in the message, what the request is about:
- * tenant_id, session_id, config_id, alias and snapshot_id. So a new method is covered by its
- * entry in the table alone.
+ * tenant_id, session_id, config_id, alias and snapshot_id; and by "deployment", a switch,
+ * whether it asks for what is the deployment's own. So a new method is covered by its entry in
+ * the table alone.
  *
  * Errors: TENANT_NOT_FOUND, SESSION_NOT_FOUND, CONFIG_NOT_FOUND, SNAPSHOT_NOT_FOUND for what is
  * not the token's, as if it were not there; FIELD_INVALID where no tenant is named;
- * SCOPE_MISSING for a token for one session or config where the method is about neither.
+ * SCOPE_MISSING for a token for one session or config where the method is about neither, and
+ * for a tenant's where the deployment's own is asked for.
  */
 BERTH_MUST_CHECK enum berth_code berth_rule_judge(const struct berth_rule *rule,
                                                   const struct berth_principal *principal,

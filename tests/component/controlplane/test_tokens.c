@@ -484,16 +484,16 @@ START_TEST(tenant_admin__of_one_tenant__not_of_the_deployment)
     make.token = &token;
     ck_assert_int_eq(
         call(admin, TENANTS "CreateToken", &make, CONTROL(create_token_response), NULL),
-        BERTH_REASON_FIELD_INVALID);
+        BERTH_REASON_SCOPE_MISSING);
     token.tenant_id = (char *)"t1";
     ck_assert_int_eq(
         call(admin, TENANTS "CreateToken", &make, CONTROL(create_token_response), NULL),
-        BERTH_REASON_FIELD_INVALID);
+        BERTH_REASON_SCOPE_MISSING);
     list.deployment = true;
     list.tenant_id = (char *)"t1";
     ck_assert_int_eq(
         call(admin, TENANTS "ListTokens", &list, CONTROL(list_tokens_response), NULL),
-        BERTH_REASON_FIELD_INVALID);
+        BERTH_REASON_SCOPE_MISSING);
     tenant.tenant_id = (char *)"t1";
     update.tenant = &tenant;
     tenant.quotas = &quotas;

@@ -262,15 +262,46 @@ START_TEST(rule_judge__no_tenant_named__refused)
     Berth__Control__V1__ResolveSessionRequest resolve =
         BERTH__CONTROL__V1__RESOLVE_SESSION_REQUEST__INIT;
 
-    req.deployment = true;
     ck_assert_int_eq(judge(TENANTS "ListTokens", &who, &req, NULL), BERTH_REASON_FIELD_INVALID);
     ck_assert_int_eq(judge(SESSIONS "ResolveSession", &who, &resolve, NULL),
                      BERTH_REASON_FIELD_INVALID);
     who.deployment = true;
     who.tenant_id[0] = 0;
+    req.deployment = true;
     ck_assert_int_eq(judge(TENANTS "ListTokens", &who, &req, NULL), BERTH_REASON_NONE);
     req.tenant_id = (char *)"anybody";
     ck_assert_int_eq(judge(TENANTS "ListTokens", &who, &req, NULL), BERTH_REASON_NONE);
+}
+END_TEST
+
+/* What is the deployment's own, whatever tenant stands beside it and however deep it stands. */
+START_TEST(rule_judge__tenants_token_asks_for_the_deployments__scope_missing)
+{
+    static const char *const tenants[] = {"", "t1"};
+    struct berth_principal who = principal(BERTH_SCOPE_ADMIN);
+    Berth__Control__V1__Token token = BERTH__CONTROL__V1__TOKEN__INIT;
+    Berth__Control__V1__CreateTokenRequest make =
+        BERTH__CONTROL__V1__CREATE_TOKEN_REQUEST__INIT;
+    Berth__Control__V1__ListTokensRequest list = BERTH__CONTROL__V1__LIST_TOKENS_REQUEST__INIT;
+    Berth__Control__V1__RevokeTokenRequest end = BERTH__CONTROL__V1__REVOKE_TOKEN_REQUEST__INIT;
+
+    make.token = &token;
+    token.deployment = list.deployment = end.deployment = true;
+    for (size_t i = 0; i < BERTH_COUNT(tenants); i++) {
+        token.tenant_id = list.tenant_id = end.tenant_id = (char *)tenants[i];
+        ck_assert_int_eq(judge(TENANTS "CreateToken", &who, &make, NULL),
+                         BERTH_REASON_SCOPE_MISSING);
+        ck_assert_int_eq(judge(TENANTS "ListTokens", &who, &list, NULL),
+                         BERTH_REASON_SCOPE_MISSING);
+        ck_assert_int_eq(judge(TENANTS "RevokeToken", &who, &end, NULL),
+                         BERTH_REASON_SCOPE_MISSING);
+    }
+    who.deployment = true;
+    who.tenant_id[0] = 0;
+    ck_assert_int_eq(judge(TENANTS "CreateToken", &who, &make, NULL), BERTH_REASON_NONE);
+    who = principal(BERTH_SCOPE_ADMIN);
+    token.deployment = false;
+    ck_assert_int_eq(judge(TENANTS "CreateToken", &who, &make, NULL), BERTH_REASON_NONE);
 }
 END_TEST
 
@@ -375,6 +406,7 @@ int main(void)
     tcase_add_test(all, rule_judge__other_tenant__not_found);
     tcase_add_test(all, rule_judge__almost_the_tenant__not_found);
     tcase_add_test(all, rule_judge__no_tenant_named__refused);
+    tcase_add_test(all, rule_judge__tenants_token_asks_for_the_deployments__scope_missing);
     tcase_add_test(all, rule_judge__session_bound__that_session_only);
     tcase_add_test(all, rule_judge__config_bound__that_config_only);
     suite_add_tcase(suite, all);
