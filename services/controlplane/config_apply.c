@@ -176,13 +176,13 @@ static void *value_at(void *message, const ProtobufCFieldDescriptor *field)
     return (char *)message + field->offset;
 }
 
-static bool is_set(const SandboxConfig *config, const ProtobufCFieldDescriptor *field)
+static bool is_set(const void *message, const ProtobufCFieldDescriptor *field)
 {
     static const char zeros[sizeof(ProtobufCBinaryData)];
-    const char *at = (const char *)config + field->offset;
+    const char *at = (const char *)message + field->offset;
 
     if (field->label == PROTOBUF_C_LABEL_REPEATED)
-        return *(const size_t *)((const char *)config + field->quantifier_offset) > 0;
+        return *(const size_t *)((const char *)message + field->quantifier_offset) > 0;
     if (field->type == PROTOBUF_C_TYPE_STRING)
         return **(char *const *)at != 0;
     return memcmp(at, zeros, value_size(field)) != 0;
@@ -343,18 +343,55 @@ static enum berth_code apply_mask(SandboxConfig *into, SandboxConfig *copy,
     return code;
 }
 
-static enum berth_code apply_all(SandboxConfig *into, SandboxConfig *copy,
-                                 const SandboxConfig *from, bool star, unsigned *changes,
-                                 struct berth_error *err)
+static enum berth_code apply_star(SandboxConfig *into, SandboxConfig *copy,
+                                  const SandboxConfig *from, unsigned *changes,
+                                  struct berth_error *err)
 {
     enum berth_code code = BERTH_OK;
 
     for (size_t i = 0; !code && i < BERTH_COUNT(fields); i++) {
         const struct path path = {.top = i};
 
-        if (fields[i].kind == FIELD_IMMUTABLE || is_set(from, top_field(i)) ||
-            (star && fields[i].kind != FIELD_CREDENTIALS))
+        if (fields[i].kind != FIELD_CREDENTIALS || is_set(from, top_field(i)))
             code = apply_path(into, copy, &path, changes, err);
+    }
+    return code;
+}
+
+/* What is set of the field that path names, which holder has: of a message its members. */
+static enum berth_code apply_set(SandboxConfig *into, SandboxConfig *copy, const void *holder,
+                                 const ProtobufCFieldDescriptor *field, const struct path *path,
+                                 unsigned *changes, struct berth_error *err)
+{
+    const ProtobufCMessageDescriptor *type =
+        fields[path->top].kind == FIELD_CREDENTIALS ? NULL : below(field);
+    enum berth_code code = BERTH_OK;
+    const void *message;
+
+    if (!is_set(holder, field))
+        return BERTH_OK;
+    if (!type || path->depth == PATH_DEPTH)
+        return apply_path(into, copy, path, changes, err);
+    memcpy(&message, (const char *)holder + field->offset, sizeof message);
+    for (unsigned i = 0; !code && i < type->n_fields; i++) {
+        struct path member = *path;
+
+        member.steps[member.depth++] = &type->fields[i];
+        code = apply_set(into, copy, message, &type->fields[i], &member, changes, err);
+    }
+    return code;
+}
+
+static enum berth_code apply_all_set(SandboxConfig *into, SandboxConfig *copy,
+                                     const SandboxConfig *from, unsigned *changes,
+                                     struct berth_error *err)
+{
+    enum berth_code code = BERTH_OK;
+
+    for (size_t i = 0; !code && i < BERTH_COUNT(fields); i++) {
+        const struct path path = {.top = i};
+
+        code = apply_set(into, copy, from, top_field(i), &path, changes, err);
     }
     return code;
 }
@@ -369,8 +406,10 @@ enum berth_code cp_config_apply(SandboxConfig *into, const SandboxConfig *from,
 
     if (!copy)
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
-    if (!mask || mask->n_paths == 0 || is_star(mask))
-        code = apply_all(into, copy, from, is_star(mask), &changes, err);
+    if (is_star(mask))
+        code = apply_star(into, copy, from, &changes, err);
+    else if (!mask || mask->n_paths == 0)
+        code = apply_all_set(into, copy, from, &changes, err);
     else
         code = apply_mask(into, copy, mask, &changes, err);
     cp_credentials_free(copy->credentials);

@@ -31,8 +31,9 @@ BERTH_MUST_CHECK enum berth_code cp_config_check_mask(const Google__Protobuf__Fi
  * cp_config_apply() - take the fields named by mask over
  * @into:  the stored settings, changed in place
  * @from:  what the client sent, already checked
- * @mask:  NULL or empty: every field that is set in from; "*": every field a client may write;
- *         "timeouts.idle": one member of a message, the others stay
+ * @mask:  NULL or empty: every field that is set in from, of messages the members that are;
+ *         "*": every field a client may write; "timeouts.idle": one member of a message, the
+ *         others stay
  * @ret_changes: enum cp_config_change bits
  *
  * Fields of the server in the mask are passed over. Credentials are not copied.

@@ -49,19 +49,42 @@ static enum berth_code check_tenant(const Tenant *tenant, struct berth_error *er
     return code;
 }
 
+#define QUOTA(member)                                                                          \
+    {                                                                                          \
+#member, offsetof(Quotas, member), offsetof(struct berth_tenant_quotas, member),       \
+            sizeof(((Quotas *)NULL)->member)                                                   \
+    }
+
+static const struct {
+    const char *name;
+    size_t from, into, size;
+} limits[] = {
+    QUOTA(sessions),     QUOTA(running_sandboxes),   QUOTA(snapshots),
+    QUOTA(stored_bytes), QUOTA(concurrent_commands), QUOTA(requests_per_second),
+};
+#undef QUOTA
+
+/* One of them; from may be NULL: all 0. */
+static void take_quota(struct berth_tenant_quotas *into, const Quotas *from, size_t at)
+{
+    static const Quotas none = BERTH__CONTROL__V1__QUOTAS__INIT;
+
+    memcpy((char *)into + limits[at].into,
+           (const char *)(from ? from : &none) + limits[at].from, limits[at].size);
+}
+
+static bool is_set(const Quotas *from, size_t at)
+{
+    static const char zeros[sizeof(uint64_t)];
+
+    return memcmp((const char *)from + limits[at].from, zeros, limits[at].size) != 0;
+}
+
 static void read_quotas(const Quotas *from, struct berth_tenant_quotas *ret)
 {
     *ret = (struct berth_tenant_quotas){0};
-    if (!from)
-        return;
-    *ret = (struct berth_tenant_quotas){
-        .sessions = from->sessions,
-        .running_sandboxes = from->running_sandboxes,
-        .snapshots = from->snapshots,
-        .stored_bytes = from->stored_bytes,
-        .concurrent_commands = from->concurrent_commands,
-        .requests_per_second = from->requests_per_second,
-    };
+    for (size_t i = 0; i < BERTH_COUNT(limits); i++)
+        take_quota(ret, from, i);
 }
 
 static Tenant *show(const char *tenant_id, const struct berth_tenant_doc *doc)
@@ -339,6 +362,26 @@ CP_HANDLER(list_tenants)
 
 /* ------------------------------------------------------------- UpdateTenant */
 
+/* "quotas", or one of them as "quotas.sessions". */
+static bool names_quotas(const char *path)
+{
+    return strncmp(path, "quotas", 6) == 0 && (path[6] == '\0' || path[6] == '.');
+}
+
+static bool apply_quotas(struct berth_tenant_doc *doc, const Quotas *from, const char *path)
+{
+    if (!path[6]) {
+        read_quotas(from, &doc->quotas);
+        return true;
+    }
+    for (size_t i = 0; i < BERTH_COUNT(limits); i++)
+        if (strcmp(path + 7, limits[i].name) == 0) {
+            take_quota(&doc->quotas, from, i);
+            return true;
+        }
+    return false;
+}
+
 static enum berth_code apply_path(struct berth_tenant_doc *doc, const Tenant *from,
                                   const char *path, bool *names_config, struct berth_error *err)
 {
@@ -348,8 +391,8 @@ static enum berth_code apply_path(struct berth_tenant_doc *doc, const Tenant *fr
         *names_config = true;
     } else if (strcmp(path, "disabled") == 0) {
         doc->disabled = from->disabled;
-    } else if (strcmp(path, "quotas") == 0) {
-        read_quotas(from->quotas, &doc->quotas);
+    } else if (names_quotas(path) && apply_quotas(doc, from->quotas, path)) {
+        return BERTH_OK;
     } else if (strcmp(path, "tenant_id") != 0 && strcmp(path, "usage") != 0 &&
                strcmp(path, "etag") != 0) {
         return berth_fail_field(err, "update_mask", "'%.40s' is not a field of a tenant", path);
@@ -357,7 +400,7 @@ static enum berth_code apply_path(struct berth_tenant_doc *doc, const Tenant *fr
     return BERTH_OK;
 }
 
-/* Without a mask: every field that is set. */
+/* Without a mask: every field that is set, and of the quotas those that are. */
 static enum berth_code apply(struct berth_tenant_doc *doc, const UpdateTenantRequest *req,
                              bool *names_config, struct berth_error *err)
 {
@@ -370,8 +413,9 @@ static enum berth_code apply(struct berth_tenant_doc *doc, const UpdateTenantReq
             code = apply_path(doc, from, "default_config_id", names_config, err);
         if (!code && from->disabled)
             code = apply_path(doc, from, "disabled", names_config, err);
-        if (!code && from->quotas)
-            code = apply_path(doc, from, "quotas", names_config, err);
+        for (size_t i = 0; from->quotas && i < BERTH_COUNT(limits); i++)
+            if (is_set(from->quotas, i))
+                take_quota(&doc->quotas, from->quotas, i);
         return code;
     }
     for (size_t i = 0; !code && i < mask->n_paths; i++)
@@ -416,8 +460,7 @@ static bool sets_limits(const UpdateTenantRequest *req)
     if (!mask || mask->n_paths == 0)
         return req->tenant->disabled || req->tenant->quotas;
     for (size_t i = 0; i < mask->n_paths; i++)
-        sets |=
-            strcmp(mask->paths[i], "disabled") == 0 || strcmp(mask->paths[i], "quotas") == 0;
+        sets |= strcmp(mask->paths[i], "disabled") == 0 || names_quotas(mask->paths[i]);
     return sets;
 }
 

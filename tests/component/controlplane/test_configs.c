@@ -442,6 +442,65 @@ START_TEST(tenant__create_and_update__rules_kept)
 }
 END_TEST
 
+static const struct {
+    const char *path;  /* NULL: no mask */
+    uint32_t sessions; /* given, with nothing else; there were 9 */
+    uint32_t sessions_then, snapshots_then;
+} quota_rows[] = {
+    {NULL, 5, 5, 7},
+    {NULL, 0, 9, 7},
+    {"quotas.sessions", 5, 5, 7},
+    {"quotas.sessions", 0, 0, 7},
+    {"quotas.snapshots", 5, 9, 0},
+    {"quotas", 5, 5, 0},
+};
+
+/* A quota that is not named stays; without a mask those are named that are set. */
+START_TEST(update_tenant__some_quotas__the_others_stay)
+{
+    Berth__Control__V1__UpdateTenantRequest req =
+        BERTH__CONTROL__V1__UPDATE_TENANT_REQUEST__INIT;
+    Berth__Control__V1__UpdateTenantResponse *resp = NULL;
+    Berth__Control__V1__Quotas quotas = BERTH__CONTROL__V1__QUOTAS__INIT;
+    Google__Protobuf__FieldMask mask = GOOGLE__PROTOBUF__FIELD_MASK__INIT;
+    Tenant tenant = BERTH__CONTROL__V1__TENANT__INIT;
+    char *paths[] = {(char *)"quotas"};
+
+    tenant.tenant_id = (char *)"t1";
+    tenant.quotas = &quotas;
+    req.tenant = &tenant;
+    mask.paths = paths;
+    mask.n_paths = 1;
+    for (size_t i = 0; i < BERTH_COUNT(quota_rows); i++) {
+        paths[0] = (char *)"quotas";
+        req.update_mask = &mask;
+        quotas.sessions = 9;
+        quotas.snapshots = 7;
+        quotas.stored_bytes = INT64_MAX;
+        ck_assert_int_eq(call(TENANTS "UpdateTenant", &req, TYPE(update_tenant_response), NULL),
+                         BERTH_REASON_NONE);
+        quotas = (Berth__Control__V1__Quotas)BERTH__CONTROL__V1__QUOTAS__INIT;
+        quotas.sessions = quota_rows[i].sessions;
+        paths[0] = (char *)quota_rows[i].path;
+        req.update_mask = paths[0] ? &mask : NULL;
+        ck_assert_int_eq(
+            call(TENANTS "UpdateTenant", &req, TYPE(update_tenant_response), &resp),
+            BERTH_REASON_NONE);
+        ck_assert_uint_eq(resp->tenant->quotas->sessions, quota_rows[i].sessions_then);
+        ck_assert_uint_eq(resp->tenant->quotas->snapshots, quota_rows[i].snapshots_then);
+        ck_assert_uint_eq(resp->tenant->quotas->stored_bytes,
+                          quota_rows[i].snapshots_then == 0 && quota_rows[i].sessions_then == 5
+                              ? 0
+                              : INT64_MAX);
+        berth_message_free(resp);
+    }
+    paths[0] = (char *)"quotas.no_such";
+    req.update_mask = &mask;
+    ck_assert_int_eq(call(TENANTS "UpdateTenant", &req, TYPE(update_tenant_response), NULL),
+                     BERTH_REASON_FIELD_INVALID);
+}
+END_TEST
+
 /* Lists and targets come in pages that end. */
 START_TEST(list__configs_and_targets__paged)
 {
@@ -666,6 +725,7 @@ int main(void)
     tcase_add_test(all, check_config__good_and_bad__told);
     tcase_add_test(all, get_capabilities__of_config_and_session__told);
     tcase_add_test(all, tenant__disabled__refused_within_five_seconds);
+    tcase_add_test(all, update_tenant__some_quotas__the_others_stay);
     tcase_add_test(all, tenant__create_and_update__rules_kept);
     tcase_add_test(all, list__configs_and_targets__paged);
     tcase_add_test(all, templates__build_and_get__forwarded);

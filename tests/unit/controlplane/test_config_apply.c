@@ -135,6 +135,34 @@ START_TEST(apply__nested_path__only_that_member)
 }
 END_TEST
 
+/* Without a mask: what is set, of messages the members that are; nothing is cleared by not
+ * being said. A star clears. */
+START_TEST(apply__no_mask__members_that_are_not_set_stay)
+{
+    static const SandboxConfig nothing = BERTH__CONTROL__V1__SANDBOX_CONFIG__INIT;
+    SandboxConfig *into = stored(), *from = berth_message_copy(&nothing);
+    char *star[] = {(char *)"*"};
+    unsigned changes = 0;
+
+    ck_assert_int_eq(cp_config_apply(into, from, NULL, &changes, &err), BERTH_OK);
+    ck_assert_uint_eq(changes, CP_CHANGE_NONE);
+    from->timeouts = berth_message_new(&berth__common__v1__timeout_policy__descriptor);
+    ck_assert(berth_set_string(&from->name, "new"));
+    from->timeouts->idle = berth_duration(5000);
+    ck_assert_uint_eq(apply(into, from, NULL, 0), CP_CHANGE_ANY | CP_CHANGE_POLICY);
+    ck_assert_str_eq(into->name, "new");
+    ck_assert_int_eq(into->timeouts->idle->seconds, 5);
+    ck_assert_int_eq(into->timeouts->on_idle, BERTH__COMMON__V1__IDLE_ACTION__IDLE_ACTION_KILL);
+    ck_assert_int_eq(into->timeouts->max_paused->seconds, 120);
+    ck_assert_str_eq(into->api_url, "https://old.example");
+    apply(into, from, star, 1);
+    ck_assert_ptr_null(into->timeouts->max_paused);
+    ck_assert_str_eq(into->api_url, "");
+    berth_message_free(into);
+    berth_message_free(from);
+}
+END_TEST
+
 /* A member of a message that one side does not have. */
 START_TEST(apply__nested_path_absent_message__made_or_cleared)
 {
@@ -285,6 +313,7 @@ int main(void)
 
     tcase_add_loop_test(all, mask__each_path__known_or_named, 0, (int)BERTH_COUNT(path_rows));
     tcase_add_test(all, mask__star_and_more__refused);
+    tcase_add_test(all, apply__no_mask__members_that_are_not_set_stay);
     tcase_add_test(all, apply__nested_path__only_that_member);
     tcase_add_test(all, apply__nested_path_absent_message__made_or_cleared);
     tcase_add_test(all, apply__overlapping_paths__count_once);
