@@ -80,9 +80,15 @@ enum berth_code berth_check_present(const char *field, const void *message,
 enum berth_code berth_check_enum(const char *field, int value, int max, bool zero_ok,
                                  struct berth_error *err)
 {
-    if (value == 0 && !zero_ok)
-        return berth_fail_field(err, field, "must be given");
-    if (value < 0 || value > max)
+    if (value == 0)
+        return zero_ok ? BERTH_OK : berth_fail_field(err, field, "must be given");
+    return berth_check_enum_entry(field, value, max, err);
+}
+
+enum berth_code berth_check_enum_entry(const char *field, int value, int max,
+                                       struct berth_error *err)
+{
+    if (value < 1 || value > max)
         return berth_fail_field(err, field, "must be one of the known values");
     return BERTH_OK;
 }

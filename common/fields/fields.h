@@ -27,6 +27,10 @@ BERTH_MUST_CHECK enum berth_code berth_check_present(const char *field, const vo
 /* An enum number: one of 0..max known values, 0 only if zero_ok. */
 BERTH_MUST_CHECK enum berth_code berth_check_enum(const char *field, int value, int max,
                                                   bool zero_ok, struct berth_error *err);
+/* An entry of a list of enum numbers: one of 1..max. It is there, so 0 is not one that is
+ * missing. */
+BERTH_MUST_CHECK enum berth_code berth_check_enum_entry(const char *field, int value, int max,
+                                                        struct berth_error *err);
 /* A google.protobuf.Duration given as its parts: not negative, nanos 0..999999999, at most
  * max_ms. *ret_ms rounds up to a whole millisecond. */
 BERTH_MUST_CHECK enum berth_code berth_check_duration(const char *field, int64_t seconds,

@@ -209,9 +209,9 @@ static enum berth_code decode_filter(const ListSandboxesRequest *req, struct fil
     enum berth_code code = edge_check_page(req->page, size, &filter->after, err);
 
     for (size_t i = 0; !code && i < req->n_states; i++)
-        code = berth_check_enum("states", (int)req->states[i],
-                                BERTH__COMMON__V1__SANDBOX_STATE__SANDBOX_STATE_UNKNOWN, false,
-                                err);
+        code = berth_check_enum_entry("states", (int)req->states[i],
+                                      BERTH__COMMON__V1__SANDBOX_STATE__SANDBOX_STATE_UNKNOWN,
+                                      err);
     filter->states = req->states;
     filter->n_states = req->n_states;
     return code ? code : decode_metadata_filter(req, &filter->metadata, err);

@@ -223,7 +223,7 @@ static enum berth_code check_list(const ListSessionsRequest *req, uint32_t *ret_
     if (!code && req->n_states > STATES_MAX)
         code = berth_fail_field(err, "states", "must have at most %d entries", STATES_MAX);
     for (size_t i = 0; !code && i < req->n_states; i++)
-        code = berth_check_enum("states", (int)req->states[i], 5, false, err);
+        code = berth_check_enum_entry("states", (int)req->states[i], 5, err);
     return code;
 }
 

@@ -209,6 +209,10 @@ START_TEST(berth_check_enum__rows)
 
     judge(berth_check_enum("a.b", enum_rows[_i].value, 3, enum_rows[_i].zero_ok, &err),
           enum_rows[_i].good, &err);
+    judge(berth_check_enum_entry("a.b", enum_rows[_i].value, 3, &err),
+          enum_rows[_i].good && enum_rows[_i].value, &err);
+    if (enum_rows[_i].value == 0) /* it is given */
+        ck_assert_str_eq(err.text, "a.b: must be one of the known values");
 }
 END_TEST
 
