@@ -24,6 +24,13 @@ static enum berth_code check_run(const RunSweepRequest *req, struct berth_error 
     return code;
 }
 
+/* Ended before it had looked at anything: who asked is told that, not of a sweep. */
+static bool did_nothing(const Berth__Reaper__V1__Sweep *told)
+{
+    return *told->error &&
+           told->seen + told->deleted + told->failed + told->adopted + told->paused == 0;
+}
+
 static enum berth_code run_sweep(void *service, struct berth_call *call,
                                  const ProtobufCMessage *message, ProtobufCMessage **ret_resp,
                                  struct berth_error *err)
@@ -52,6 +59,8 @@ static enum berth_code run_sweep(void *service, struct berth_call *call,
         reaper_history_add(reaper->history, told, items, n_items);
         if (!out->sweep)
             code = berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+        else if (did_nothing(out->sweep))
+            code = berth_fail(err, BERTH_REASON_PEER_UNAVAILABLE, "%s", out->sweep->error);
     }
     if (code)
         berth_message_free(out);

@@ -208,6 +208,23 @@ START_TEST(sweep__list_answered_late__new_ones_seen_as_bound)
 }
 END_TEST
 
+/* Without a control plane there is nothing to look at: no sweep is told of, one sandbox seen or
+ * not, and the next one is well. */
+START_TEST(sweep__control_plane_away__unavailable)
+{
+    unsigned leader;
+
+    (void)town_box(&town, "a", NULL);
+    ck_assert_uint_eq(sweep().seen, 1);
+    leader = sweep_at(0, NULL) == BERTH_REASON_NONE ? 0 : 1;
+    process_kill(&town.planes[0]);
+    ck_assert_int_eq(sweep_at(leader, NULL), BERTH_REASON_PEER_UNAVAILABLE);
+    process_start(&town.planes[0]);
+    town_wait_ready(&town);
+    ck_assert_uint_eq(sweep().seen, 1);
+}
+END_TEST
+
 /* While the index is not whole nothing is done, and nothing is taken for absent. */
 START_TEST(sweep__epoch_missing__index_recovering)
 {
@@ -456,6 +473,7 @@ int main(void)
     tcase_add_test(sweeps, sweep__foreign_and_unrecorded__left_and_adopted);
     tcase_add_test(sweeps, sweep__list_answered_late__new_ones_seen_as_bound);
     tcase_add_test(sweeps, sweep__epoch_missing__index_recovering);
+    tcase_add_test(sweeps, sweep__control_plane_away__unavailable);
     tcase_add_test(sweeps, settle__idle__rests_or_goes_on);
     tcase_add_test(sweeps, settle__no_evidence__nothing);
     suite_add_tcase(suite, sweeps);
