@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdio.h>
 
+#include "common/log/log.h"
 #include "common/rpc/paths.h"
 #include "common/time/time.h"
 
@@ -19,6 +20,7 @@ enum {
     /* Longer than a call can wait for a connection: it is given CONNECT_TIMEOUT_MS and fails
      * with it, and so does a name that cannot be resolved in time. */
     RETIRED_MS = 60000,
+    WARN_EVERY_MS = 5000,
 };
 
 static grpc_arg int_arg(const char *key, int value)
@@ -152,6 +154,16 @@ struct berth_channel *berth_channel_free(struct berth_channel *channel)
     free(channel->target);
     free(channel);
     return NULL;
+}
+
+const char *rpc_channel_unsent(struct berth_channel *channel, const char *why)
+{
+    int_fast64_t now = berth_tick_ms(), due = atomic_load(&channel->warn_tick);
+
+    if (now >= due &&
+        atomic_compare_exchange_strong(&channel->warn_tick, &due, now + WARN_EVERY_MS))
+        berth_warn("a peer cannot be reached", "peer", channel->target, "error", why);
+    return berth_reason_text(channel->unavailable);
 }
 
 /* With the mutex held. Calls that wait for a connection end as "Channel Destroyed" with their

@@ -23,6 +23,7 @@ struct berth_channel {
     enum berth_reason unavailable;
     unsigned max_in_flight; /* 0: no limit */
     atomic_uint in_flight;
+    atomic_int_fast64_t warn_tick; /* not before, about a peer that cannot be reached */
 
     struct berth_tls *tls; /* NULL: plaintext, and then core never changes */
     char *server_name;     /* NULL: the host of target */
@@ -55,6 +56,10 @@ void rpc_call_metadata_deinit(struct rpc_call_metadata *metadata);
 /* Of what was received: the first value of a key, borrowed, or NULL. */
 const void *rpc_metadata_find(const grpc_metadata_array *metadata, const char *key,
                               size_t *ret_size);
+
+/* What callers are told of a call that could not be sent: nothing of where the peer is. why,
+ * the core's, goes to the log, now and then. Static text. */
+const char *rpc_channel_unsent(struct berth_channel *channel, const char *why);
 
 /* The caller's timeout (0: default_ms), no later than the parent's deadline. */
 int64_t rpc_call_timeout_ms(const struct berth_call_options *options, int64_t default_ms);

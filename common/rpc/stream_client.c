@@ -165,7 +165,8 @@ void rpc_client_stream_close(struct berth_stream *stream)
     rpc_status_view(client_stream->code, message, &client_stream->trailing, &status);
     if (status.code == BERTH_UNAVAILABLE && !status.details &&
         !rpc_call_was_sent(client_stream->channel, stream->core)) {
-        unsent = rpc_status_unsent_details(client_stream->channel->unavailable, message);
+        status.message = rpc_channel_unsent(client_stream->channel, message);
+        unsent = rpc_status_unsent_details(client_stream->channel->unavailable, status.message);
         status.code = berth_reason_code(client_stream->channel->unavailable);
         status.details = GRPC_SLICE_START_PTR(unsent);
         status.details_size = GRPC_SLICE_LENGTH(unsent);

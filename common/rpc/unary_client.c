@@ -146,7 +146,8 @@ static enum berth_code read_status(struct unary *unary, struct berth_error *err)
     rpc_status_view(unary->code, message, &unary->trailing, &status);
     if (status.code == BERTH_UNAVAILABLE && !status.details &&
         !rpc_call_was_sent(unary->channel, unary->core)) {
-        code = berth_fail(err, unary->channel->unavailable, "%s", message);
+        code = berth_fail(err, unary->channel->unavailable, "%s",
+                          rpc_channel_unsent(unary->channel, message));
     } else {
         code = berth_status_to_error(&status, err);
         if (err && err->reason == BERTH_REASON_PEER_UNAVAILABLE && !status.details)

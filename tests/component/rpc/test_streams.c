@@ -399,7 +399,8 @@ START_TEST(relay__status__exact)
 }
 END_TEST
 
-/* A relay whose upstream cannot be reached says so with a reason: nothing was done. */
+/* A relay whose upstream cannot be reached says so with a reason: nothing was done. Where it
+ * would be is not told. */
 START_TEST(relay__upstream_gone__unavailable)
 {
     echo_server_stop(&server, 0);
@@ -407,6 +408,7 @@ START_TEST(relay__upstream_gone__unavailable)
     (void)write_text("x", 1);
     ck_assert_int_eq(echo_client_wait(&client), BERTH_UNAVAILABLE);
     ck_assert_int_eq(client.err.reason, BERTH_REASON_PEER_UNAVAILABLE);
+    ck_assert_str_eq(client.err.text, berth_reason_text(BERTH_REASON_PEER_UNAVAILABLE));
     echo_client_deinit(&client);
     echo_server_start(&server, NULL, socket_path());
 }
