@@ -24,6 +24,14 @@ static void close_town(void)
     town_close(&town);
 }
 
+/* Where Redis is is no caller's business. */
+static void tells_no_address(const struct berth_error *err)
+{
+    ck_assert_msg(!strstr(err->text, town.redis.folder) && !strstr(err->text, "unix:") &&
+                      !strstr(err->text, ".sock"),
+                  "%s", err->text);
+}
+
 /* A resolve that fails as UNAVAILABLE, soon. */
 static void unavailable(const char *session)
 {
@@ -42,6 +50,7 @@ static void unavailable(const char *session)
                        &err);
     ck_assert_msg(reason && err.code == BERTH_UNAVAILABLE, "%s: %s", berth_reason_name(reason),
                   err.text);
+    tells_no_address(&err);
     /* One second is promised; two for a machine that is busy with other tests. */
     ck_assert_int_lt(berth_tick_ms() - tick, 2000);
 }
@@ -86,16 +95,35 @@ START_TEST(adapter__away_for_long__no_intents_pile_up)
 }
 END_TEST
 
-/* Redis is away, or hangs: UNAVAILABLE within a second, nothing torn down, well again. */
+/* A token that nobody has asked for yet: it cannot be looked up. */
+static void token_unavailable(const char *secret)
+{
+    Berth__Control__V1__GetTenantRequest req = BERTH__CONTROL__V1__GET_TENANT_REQUEST__INIT;
+    struct berth_error err;
+
+    req.tenant_id = (char *)"t1";
+    ck_assert_int_eq(
+        town_call_as(town.outside, secret, "/berth.control.v1.TenantService/GetTenant", &req,
+                     &berth__control__v1__get_tenant_response__descriptor, WAIT_MS, NULL, &err),
+        BERTH_REASON_STORE_UNAVAILABLE);
+    tells_no_address(&err);
+}
+
+/* Redis is away, or hangs: UNAVAILABLE within a second, nothing torn down, well again; and
+ * nobody is told where it is. */
 START_TEST(redis__away__unavailable_then_well)
 {
+    char secret[64];
+
     (void)town_box(&town, "s1", NULL);
+    town_tenant_token(&town, "t1", BERTH__CONTROL__V1__SCOPE__SCOPE_READ, secret);
     if (_i == 0)
         redis_server_kill(&town.redis);
     else
         redis_server_pause(&town.redis);
     unavailable("s1");
     unavailable("s2");
+    token_unavailable(secret);
     ck_assert_int_ne(town_act(&town, "Pause", "t1", "s1"), BERTH_REASON_NONE);
     if (_i == 0)
         redis_server_again(&town.redis);

@@ -69,6 +69,22 @@ static enum berth_reason try_resolve(const char *session, char box[32], int *ret
     return BERTH_REASON_NONE;
 }
 
+static enum berth_reason list(size_t *ret_n)
+{
+    Berth__Control__V1__ListSessionsRequest req =
+        BERTH__CONTROL__V1__LIST_SESSIONS_REQUEST__INIT;
+    Berth__Control__V1__ListSessionsResponse *resp = NULL;
+    enum berth_reason reason;
+
+    req.tenant_id = (char *)"t1";
+    reason = town_call(town.control[0], "/berth.control.v1.SessionService/ListSessions", &req,
+                       &berth__control__v1__list_sessions_response__descriptor, WAIT_MS, &resp,
+                       NULL);
+    *ret_n = resp ? resp->n_sessions : 0;
+    berth_message_free(resp);
+    return reason;
+}
+
 /* Every sandbox is bound to its session again, under a higher fence and with its age; what
  * sleeps is not woken; nothing is created or deleted. */
 START_TEST(recovery__index_lost__all_adopted_as_they_were)
@@ -106,19 +122,25 @@ START_TEST(recovery__index_lost__all_adopted_as_they_were)
 }
 END_TEST
 
-/* While a journal is not read back nothing is adopted, made or denied; then all goes on. */
+/* While a journal is not read back nothing is adopted, made or denied, and no list is given as
+ * if it were the truth, known as the tenant is; then all goes on. */
 START_TEST(recovery__journal_missing__nothing_is_made)
 {
     char box[32];
     int outcome;
+    size_t n;
 
     (void)town_box(&town, "s1", NULL);
+    ck_assert_int_eq(list(&n), BERTH_REASON_NONE);
+    ck_assert_uint_eq(n, 1);
     fake_forget_calls(town.fake);
     process_kill(&town.planes[1]); /* its journal is known to the other's by now, or will be */
     berth_reply_free(redis_run(town.store, "FLUSHALL", NULL));
     berth_reply_free(redis_run(town.store, "HSET", "berth:recovery", "writer:away", "x", NULL));
+    ck_assert_int_eq(list(&n), BERTH_REASON_INDEX_RECOVERING);
     wait_until(true, "HGETALL", "berth:{t1}:t");
     for (int i = 0; i < 20; i++) {
+        ck_assert_int_eq(list(&n), BERTH_REASON_INDEX_RECOVERING);
         ck_assert_int_eq(try_resolve("s1", box, &outcome), BERTH_REASON_INDEX_RECOVERING);
         ck_assert_int_eq(try_resolve("new", box, &outcome), BERTH_REASON_INDEX_RECOVERING);
         usleep(20000);
