@@ -39,8 +39,10 @@ class Table:
     def ratio_at_most(self, figure, value, unit, yardstick, of, limit):
         self.line(figure, f"{value:.1f} {unit}", f"{yardstick} {of:.1f} {unit}", value / of, f"<= {limit:g}", value <= limit * of)
 
-    def ratio_at_least(self, figure, value, unit, yardstick, of, limit):
-        self.line(figure, f"{value:.0f} {unit}", f"{yardstick} {of:.0f} {unit}", value / of, f">= {limit:g}", value >= limit * of)
+    def paired_at_least(self, figure, values, unit, yardstick, of, limit):
+        """The median of the ratios of each round: a disk or a host that is slow for some seconds is so for both."""
+        ratio = median([value / other for value, other in zip(values, of)])
+        self.line(figure, f"{median(values):.0f} {unit}", f"{yardstick} {median(of):.0f} {unit}", ratio, f">= {limit:g}", ratio >= limit)
 
     def floor(self, name, echo_us):
         good = echo_us <= ECHO_FLOOR_US
