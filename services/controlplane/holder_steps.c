@@ -198,7 +198,7 @@ static bool begin_call(struct cp_holder *h, int64_t *ret_left_ms,
         (void)berth_fail(err, BERTH_REASON_LOCK_LOST, NULL);
         return false;
     }
-    until_ms = berth_now_ms() + left_ms;
+    until_ms = cp_holder_now_ms(h) + left_ms;
     google__protobuf__timestamp__init(not_after);
     not_after->seconds = until_ms / 1000;
     not_after->nanos = (int32_t)(until_ms % 1000 * 1000000);

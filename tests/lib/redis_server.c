@@ -66,6 +66,23 @@ static void write_config(const struct redis_server *server)
         die(path);
 }
 
+/* Of this process, which is about to be the server. */
+static void shift_clock(const struct redis_server *server)
+{
+    char file[96], library[512];
+    FILE *clock;
+
+    snprintf(file, sizeof file, "%s/clock", server->folder);
+    snprintf(library, sizeof library, "%s/tests/lib/libberth-test-clock.so",
+             getenv("BERTH_BUILD_DIR"));
+    clock = fopen(file, "w");
+    if (!clock || fwrite(&server->options.clock_ms, sizeof(int64_t), 1, clock) != 1 ||
+        fclose(clock) != 0 || access(library, R_OK) < 0)
+        die(library);
+    setenv("BERTH_TEST_CLOCK", file, 1);
+    setenv("LD_PRELOAD", library, 1);
+}
+
 static void exec_server(const struct redis_server *server)
 {
     const char *argv[ARGS_MAX] = {"redis-server"};
@@ -77,6 +94,8 @@ static void exec_server(const struct redis_server *server)
     for (size_t i = 0; server->options.extra && server->options.extra[i] && n < ARGS_MAX - 1;
          i++)
         argv[n++] = server->options.extra[i];
+    if (server->options.clock_ms)
+        shift_clock(server);
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that crashes leaves nothing behind */
     setsid();
     execvp(argv[0], (char *const *)argv);

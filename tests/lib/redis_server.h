@@ -12,6 +12,7 @@ struct redis_server_options {
     const char *username;     /* only this ACL user may come in, with this password */
     const char *password;     /* alone: the default user's password */
     bool keep;                /* appendonly: data survive redis_server_kill() and _start() */
+    int64_t clock_ms;         /* its wall clock is ahead by that; wants BERTH_BUILD_DIR */
     const char *const *extra; /* more arguments, NULL-terminated; or NULL */
 };
 

@@ -19,6 +19,14 @@ static void open_verifying(void)
     town_open(&town, &(struct town_options){.verify = "0ms"});
 }
 
+enum { HOUR_MS = 3600 * 1000 };
+
+/* Seen from the store, the replica is late by that. */
+static void open_late(void)
+{
+    town_open(&town, &(struct town_options){.redis_clock_ms = 8 * HOUR_MS});
+}
+
 static void close_town(void)
 {
     town_close(&town);
@@ -281,10 +289,26 @@ START_TEST(backend__hangs__others_served)
 }
 END_TEST
 
+/* Whatever a replica's own clock says, its calls end by the store's, as the lock does. */
+START_TEST(create__own_clock_eight_hours_late__ends_by_the_stores)
+{
+    int64_t late_ms, create_ms = 0;
+
+    (void)town_box(&town, "s1", NULL);
+    for (size_t i = 0; i < town.fake->n_calls; i++)
+        if (town.fake->calls[i].method == FAKE_CREATE)
+            create_ms = town.fake->calls[i].not_after_ms;
+    late_ms = create_ms - berth_now_ms();
+    ck_assert_int_gt(late_ms, 7 * HOUR_MS);
+    ck_assert_int_lt(late_ms, 9 * HOUR_MS);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("controlplane/faults");
     TCase *all = tcase_create("all"), *verifying = tcase_create("verifying");
+    TCase *late = tcase_create("late");
     SRunner *runner;
     int failed;
 
@@ -303,6 +327,10 @@ int main(void)
     tcase_add_test(verifying, verify__sandbox_changed_at_the_backend__seen);
     tcase_add_test(verifying, verify__foreign_not_found__frees_nothing);
     suite_add_tcase(suite, verifying);
+    tcase_add_checked_fixture(late, open_late, close_town);
+    tcase_set_timeout(late, 60);
+    tcase_add_test(late, create__own_clock_eight_hours_late__ends_by_the_stores);
+    suite_add_tcase(suite, late);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);

@@ -540,7 +540,8 @@ static void start_reapers(struct town *town, const struct town_options *options)
 
 void town_open(struct town *town, const struct town_options *options)
 {
-    const struct redis_server_options redis = {.keep = true};
+    const struct redis_server_options redis = {.keep = true,
+                                               .clock_ms = options->redis_clock_ms};
     char socket[96];
 
     *town = (struct town){0};

@@ -59,6 +59,7 @@ struct town_options {
     const char *lock_lease;  /* "": 60s */
     const char *verify;      /* verify_interval; NULL: 30s */
     const char *heartbeat;   /* event_heartbeat; NULL: 15s */
+    int64_t redis_clock_ms;  /* the store's clock is ahead of everybody else's by that */
     bool not_keyed;          /* nor fenced */
     int64_t create_horizon_ms;
     bool no_config;      /* tenants only */
