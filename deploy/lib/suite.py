@@ -50,6 +50,12 @@ class SuiteError(Exception):
     """What went wrong, in words for the person at the terminal."""
 
 
+def kind_of(name):
+    """controlplane-2 is a controlplane."""
+    kind, _, number = name.rpartition("-")
+    return kind if number.isdigit() else name
+
+
 def start_time(pid):
     """Clock ticks from boot to the start of pid: with it a pid names one process for ever."""
     try:
@@ -126,29 +132,26 @@ class Suite:
     @property
     def names(self):
         """Process names, in the order of starting."""
-        extra = [f"controlplane-{n}" for n in range(2, self.facts["control_planes"] + 1)]
-        at = ORDER.index("controlplane") + 1
-        return ORDER[:at] + extra + ORDER[at:]
+        many = {"controlplane": self.facts["control_planes"], "binding": self.facts.get("bindings", 1)}
+        return [name if n == 1 else f"{name}-{n}" for name in ORDER for n in range(1, many.get(name, 1) + 1)]
 
     def binary(self, name):
-        kind = "controlplane" if name.startswith("controlplane") else name
+        kind = kind_of(name)
         return os.path.join(self.facts["build"], "services", kind, "berth-" + kind)
 
     def run_dir(self, name="controlplane"):
-        if name.startswith("controlplane-"):
-            return self.path("run", name)
-        return self.path("run")
+        """A replica has one of its own."""
+        return self.path("run") if name == kind_of(name) else self.path("run", name)
 
     def target(self, name):
         """What a client dials: loopback for public services, the socket for the others."""
-        port = self.facts["ports"].get(name)
-        if name in ("binding", "adapter-local", "reaper"):
-            return "unix:" + self.path("run", name + ".sock")
-        return f"127.0.0.1:{port}"
+        if kind_of(name) in ("binding", "adapter-local", "reaper"):
+            return self.internal_target(name)
+        return f"127.0.0.1:{self.facts['ports'].get(name)}"
 
     def internal_target(self, name):
         """The socket where peers are told apart."""
-        return "unix:" + os.path.join(self.run_dir(name), name.split("-2")[0] + ".sock")
+        return "unix:" + os.path.join(self.run_dir(name), kind_of(name) + ".sock")
 
     def client(self, tenant="default", control="controlplane", **more):
         """With the admin token, unless another one is given (token=None: none)."""
@@ -208,7 +211,7 @@ class Suite:
         values = {"deployment": self.facts["deployment"], "run_dir": self.run_dir(name)}
         redis = "unix:" + self.path("run", "redis.sock")
         key = self.path("suite.key")
-        kind = "controlplane" if name.startswith("controlplane") else name
+        kind = kind_of(name)
         if kind in ("controlplane", "dataplane", "skills"):
             values["listen"] = f"127.0.0.1:{ports[name]}"
         values["metrics_listen"] = f"127.0.0.1:{ports.get(name + '-metrics', ports[name] + 100)}"
@@ -218,8 +221,6 @@ class Suite:
             values["key_file"] = key
         if kind in ("controlplane", "skills"):
             values["journal"] = self.path("journal", name + ".journal")
-        if kind == "dataplane":
-            values["blob_dir"] = self.path("blobs")
         if kind == "adapter-local":
             values["state_dir"] = self.path("local")
         values.update(self.facts["options"].get(kind, {}))
@@ -265,18 +266,22 @@ class Suite:
         with open(self.path("run", name + ".pid")) as file:
             return file.read().split()[2:] != [self.recipe(name)]
 
+    def peers(self, name):  # pylint: disable=unused-argument
+        """{kind: socket} of whom the replica `name` calls."""
+        return {kind: self.path("run", kind + ".sock") for kind in ("binding", "adapter-local")}
+
     def spawn(self, name, command=None):
         if self.pid(name):
             return
         if name != "redis" and not os.access(self.binary(name), os.X_OK):
             raise SuiteError(f"{self.binary(name)} is not built")
-        if name.startswith("controlplane-"):
+        if name != kind_of(name):
             # A replica has its own socket, and finds its peers at the others'.
             os.makedirs(self.run_dir(name), mode=0o700, exist_ok=True)
-            for peer in ("binding", "adapter-local"):
-                link = os.path.join(self.run_dir(name), peer + ".sock")
-                if not os.path.islink(link):
-                    os.symlink(self.path("run", peer + ".sock"), link)
+            for kind, path in self.peers(name).items():
+                link = os.path.join(self.run_dir(name), kind + ".sock")
+                if kind != kind_of(name) and not os.path.islink(link):
+                    os.symlink(path, link)
         with open(self.path("log", name + ".log"), "ab") as log:
             child = subprocess.Popen(command or self.command(name), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                      start_new_session=True, cwd="/", env=self.environment(name))
@@ -321,7 +326,7 @@ class Suite:
 
     def ready(self, name):
         """SERVING for the process and for each service it keeps."""
-        kind = "controlplane" if name.startswith("controlplane") else name
+        kind = kind_of(name)
         return all(client.health(self.target(name), service, timeout=2) == "SERVING" for service in [""] + SERVICES[kind])
 
     def wait_ready(self, *names):

@@ -43,11 +43,12 @@ def need_root():
 
 
 class TestSuite(base.Suite):
-    """options and control_planes as in Suite; sandboxes=False: no template, no config `local`."""
+    """options and control_planes as in Suite, as many bindings; sandboxes=False: no template, no config `local`."""
 
-    def __init__(self, sandboxes=True, control_planes=1, options=None, **more):
+    def __init__(self, sandboxes=True, control_planes=1, bindings=1, options=None, **more):
         need_root()
-        names = base.ORDER + [f"controlplane-{n}" for n in range(2, control_planes + 1)]
+        names = base.ORDER + [f"controlplane-{n}" for n in range(2, control_planes + 1)] + \
+            [f"binding-{n}" for n in range(2, bindings + 1)]
         numbers = base.free_ports(2 * len(names))
         ports = dict(zip(names, numbers)) | {n + "-metrics": p for n, p in zip(names, numbers[len(names):])}
         options = options or {}
@@ -59,6 +60,7 @@ class TestSuite(base.Suite):
         self.sandboxes = sandboxes
         super().__init__(tempfile.mkdtemp(prefix="berth-test-", dir="/var/tmp"), BUILD, deployment="test",
                          ports=ports, control_planes=control_planes, options=options, **more)
+        self.facts["bindings"] = bindings
 
     def __enter__(self):
         try:
