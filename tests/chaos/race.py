@@ -1,0 +1,121 @@
+"""race.py - resolves that race over four control planes and two bindings while everything under them goes
+wrong: on the local backend, where create is keyed, and on one that loses, delays and repeats answers."""
+import os
+import random
+import subprocess
+import sys
+import time
+
+import faults
+from city import GRACE, HORIZON, HERE, LEASE, City, ms, wait_for
+from load import Lives, Load, handed_out_dead, handed_out_twice
+
+
+class Watched:
+    """The observer of the local store, for the length of a block."""
+
+    def __init__(self, city):
+        self.log = city.path("log", "store.events")
+        self.words = [sys.executable, os.path.join(HERE, "watch.py"), city.path("local"), self.log]
+
+    def __enter__(self):
+        self.child = subprocess.Popen(self.words, stdout=subprocess.PIPE, text=True)
+        self.child.stdout.readline()
+        return self
+
+    def __exit__(self, *_):
+        self.child.terminate()
+        self.child.wait()
+
+    def caught_up(self, city):
+        """What it has seen, once that is all that is there."""
+        wait_for(lambda: Lives(self.log).alive() == city.folders(), 20, "the observer has seen everything", step=0.1)
+        return Lives(self.log)
+
+
+def settle(city, wait):
+    """Everything runs again; what was under way is over. Two sweeps after that, a grace apart: when the first
+    began."""
+    city.calm()
+    city.all_well()
+    time.sleep(wait)
+    begin = time.monotonic_ns()
+    for n in range(2):
+        time.sleep(n * 2 * GRACE)
+        told = city.sweep()
+        print(f"sweep: seen {told.seen}, deleted {told.deleted}, adopted {told.adopted}, failed {told.failed}", file=sys.stderr)
+    city.await_replica()
+    return begin
+
+
+def whole(lives, held, sweep, check):
+    """What lives is what is bound."""
+    extra = [f"{box} of {lives.session[box]}, which has {held.get(lives.session[box])}, made {(lives.made[box] - sweep) / 1e9:.1f} s "
+             "after the sweep began" for box in sorted(lives.alive() - set(held.values()))]
+    gone = [f"{box} of {session}" for session, box in held.items() if box not in lives.alive()]
+    check(not extra and not gone, len(extra), "are not bound:", extra[:5], len(gone), "bound ones are gone:", gone[:5])
+
+
+def resolve_all(city, n):
+    """{session: sandbox} of all that are resolved once more."""
+    return {f"s{i}": city.api.resolve(f"s{i}", config="local", recreate=True).session.sandbox.sandbox_id for i in range(n)}
+
+
+def run(city, size, seed, load, check):
+    saboteur = faults.Saboteur(city, load, faults.schedule(seed, city.planes(), city.bindings(), size.calls, size.faults,
+                                                          local=city.cloud is None))
+    with load, saboteur:
+        pass
+    check(not saboteur.wrong, "faults that could not be made:", saboteur.wrong)
+    check(not load.bad, "answers that no fault explains:", load.bad[:5])
+    check(len(load.answers) > size.calls * 0.9, f"only {len(load.answers)} of {size.calls} were answered", dict(load.failures))
+    return saboteur
+
+
+def local(size, seed, check):
+    """0 sessions with two live sandboxes at any time, says the store itself."""
+    with City() as city, Watched(city) as watched:
+        boxes = {}
+
+        def kill(session):
+            for box in city.folders():
+                if boxes.setdefault(box, None) is None:
+                    try:
+                        boxes[box] = city.meta(box)["metadata"]["berth.session"]
+                    except (OSError, ValueError, KeyError):
+                        continue
+                if boxes[box] == session:
+                    when = city.kill_box(box)
+                    return (box, when) if when else None
+            return None
+        load = Load(city, seed, size.calls, size.sessions, kill)
+        saboteur = run(city, size, seed, load, check)
+        sweep = settle(city, LEASE)
+        held, _ = city.bound()
+        lives = watched.caught_up(city)
+        check(not lives.missed, "the observer lost events")
+        check(not lives.two, "two alive at once:", lives.two[:5])
+        wrong = handed_out_twice(load.answers, lives, load.killed) + handed_out_dead(load.answers, lives, load.killed)
+        check(not wrong, len(wrong), "times:", wrong[:5])
+        whole(lives, held, sweep, check)
+        again = resolve_all(city, size.sessions)
+        check(len(set(again.values())) == size.sessions, "every session has a sandbox of its own again")
+        return f"{len(load.answers)} answers, {len(lives.made)} sandboxes made, {saboteur.done} faults, {saboteur.kills} kills"
+
+
+def cloud(size, seed, check):
+    """0 handed out twice; what is too much is gone one sweep past the horizon."""
+    rng = random.Random(f"{seed}/cloud")
+    with City(cloud={"seed": str(rng.randrange(1 << 31)), "trouble": "500", "horizon": ms(HORIZON)}) as city:
+        load = Load(city, seed, size.calls, size.sessions, lambda session: None, deleted=0.25)
+        saboteur = run(city, size, seed, load, check)
+        sweep = settle(city, LEASE + HORIZON)
+        held, _ = city.bound()
+        lives = Lives(city.log)
+        wrong = handed_out_twice(load.answers, lives, {}) + handed_out_dead(load.answers, lives, {})
+        check(not wrong, len(wrong), "times:", wrong[:5])
+        whole(lives, held, sweep, check)
+        again = resolve_all(city, size.sessions)
+        check(len(set(again.values())) == size.sessions, "every session has a sandbox of its own again")
+        extra = len(lives.made) - len({box for _, _, _, box in load.answers})
+        return f"{len(load.answers)} answers, {len(lives.made)} sandboxes made, {extra} of them never handed out, {saboteur.done} faults, {saboteur.kills} kills"

@@ -1,0 +1,29 @@
+"""waiters.py - 200 calls that wait for one lock."""
+import concurrent.futures
+import re
+
+from city import City, ms, pb
+
+WAITERS, CREATE = 200, 2.0
+
+
+def commands(city):
+    """What Redis was asked so far: each is one script, whatever that runs."""
+    stats = city.redis_cli("info", "commandstats")
+    return sum(int(n) for name, n in re.findall(r"cmdstat_([a-z|_]+):calls=(\d+)", stats) if name.startswith(("eval", "fcall")))
+
+
+def crowd(size, _, check):
+    """All get the sandbox that the holder makes, it keeps its lock, and Redis hardly notices them."""
+    with City(cloud={"keyed": "true", "create": ms(CREATE)}, pair=False) as city:
+        planes = city.planes()
+        before = commands(city)
+        with concurrent.futures.ThreadPoolExecutor(WAITERS) as pool:
+            answers = list(pool.map(lambda n: city.clients[planes[n % 4]].resolve("one", config="local", timeout=60), range(WAITERS)))
+        used = commands(city) - before
+        boxes = {answer.session.sandbox.sandbox_id for answer in answers}
+        outcomes = [answer.outcome for answer in answers]
+        check(len(boxes) == 1 and outcomes.count(pb.control.RESOLVE_OUTCOME_CREATED) == 1, boxes)
+        # Each asks once when it comes and once when the lock is free; the rest is polling and renewals.
+        check(WAITERS <= used < 3 * WAITERS, f"{used} commands for {WAITERS} waiters")
+        return f"{WAITERS} waiters over {CREATE:.0f} s: Redis was asked {used} times"
