@@ -23,7 +23,12 @@ static void limit(uint32_t sessions, uint32_t snapshots)
         BERTH__CONTROL__V1__UPDATE_TENANT_REQUEST__INIT;
     Berth__Control__V1__Tenant tenant = BERTH__CONTROL__V1__TENANT__INIT;
     Berth__Control__V1__Quotas quotas = BERTH__CONTROL__V1__QUOTAS__INIT;
+    Google__Protobuf__FieldMask mask = GOOGLE__PROTOBUF__FIELD_MASK__INIT;
+    char *paths[] = {(char *)"quotas"};
 
+    mask.paths = paths;
+    mask.n_paths = BERTH_COUNT(paths);
+    req.update_mask = &mask;
     quotas.sessions = sessions;
     quotas.snapshots = snapshots;
     tenant.tenant_id = (char *)"t1";

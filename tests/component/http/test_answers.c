@@ -2,6 +2,7 @@
 #include <check.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -88,9 +89,13 @@ static bool drip_body(struct peer *peer, const char *head)
     return false;
 }
 
+/* Half-closes and hears the rest: to close with a body unread is a reset, and takes the answer.
+ */
 static bool say_and_close(struct peer *peer, const char *text)
 {
     say(peer, text);
+    shutdown(peer->fd, SHUT_WR);
+    linger(peer);
     return false;
 }
 
