@@ -390,6 +390,55 @@ static enum berth_code check_write_file(ProtobufCMessage *message,
     return check_etag("open.if_etag", open->if_etag, err);
 }
 
+static enum berth_code check_export(ProtobufCMessage *message, struct berth_data_request *ret,
+                                    struct berth_error *err)
+{
+    const Berth__Data__V1__ExportWorkspaceRequest *req =
+        (const Berth__Data__V1__ExportWorkspaceRequest *)message;
+
+    return check_session(req->session, "", ret, err);
+}
+
+static enum berth_code check_import(ProtobufCMessage *message, struct berth_data_request *ret,
+                                    struct berth_error *err)
+{
+    const Berth__Data__V1__ImportWorkspaceRequest *req =
+        (const Berth__Data__V1__ImportWorkspaceRequest *)message;
+    enum berth_code code;
+
+    if (req->message_case != BERTH__DATA__V1__IMPORT_WORKSPACE_REQUEST__MESSAGE_OPEN)
+        return berth_fail_field(err, "open", "the first message must be open");
+    code = check_session(req->open->session, "open.", ret, err);
+    return code ? code : check_turn("open.turn_token", req->open->turn_token, ret, err);
+}
+
+static enum berth_code check_workspace_move(ProtobufCMessage *message,
+                                            struct berth_data_request *ret,
+                                            struct berth_error *err)
+{
+    const Berth__Data__V1__MoveWorkspaceRequest *req =
+        (const Berth__Data__V1__MoveWorkspaceRequest *)message;
+    enum berth_code code = check_session(req->session, "", ret, err);
+
+    if (code == BERTH_OK)
+        code = berth_check_id("blob_id", req->blob_id, err);
+    if (code == BERTH_OK)
+        code = berth_check_present("not_after_time", req->not_after_time, err);
+    if (code)
+        return code;
+    switch (req->direction_case) {
+    case BERTH__DATA__V1__MOVE_WORKSPACE_REQUEST__DIRECTION_EXPORT_FROM:
+        return berth_check_id("export_from.sandbox_id", req->export_from->sandbox_id, err);
+    case BERTH__DATA__V1__MOVE_WORKSPACE_REQUEST__DIRECTION_IMPORT_INTO:
+        return berth_check_id("import_into.sandbox_id", req->import_into->sandbox_id, err);
+    case BERTH__DATA__V1__MOVE_WORKSPACE_REQUEST__DIRECTION_REMOVE:
+        return req->remove ? BERTH_OK : berth_fail_field(err, "remove", "not false");
+    default:
+        return berth_fail_field(err, "direction",
+                                "one of export_from, import_into and remove must be set");
+    }
+}
+
 static const struct {
     const ProtobufCMessageDescriptor *type;
     check_fn check;
@@ -407,6 +456,9 @@ static const struct {
     {&berth__data__v1__remove_request__descriptor, check_remove},
     {&berth__data__v1__read_file_request__descriptor, check_read_file},
     {&berth__data__v1__write_file_request__descriptor, check_write_file},
+    {&berth__data__v1__export_workspace_request__descriptor, check_export},
+    {&berth__data__v1__import_workspace_request__descriptor, check_import},
+    {&berth__data__v1__move_workspace_request__descriptor, check_workspace_move},
 };
 
 enum berth_code berth_data_check(ProtobufCMessage *first, struct berth_data_request *ret,

@@ -101,6 +101,8 @@ class Client:
         self.internal = calls("control", "control", "InternalService")
         self.processes = calls("data", "data", "ProcessService")
         self.files = calls("data", "data", "FileService")
+        self.workspaces = calls("data", "data", "WorkspaceService")
+        self.moves = calls("data", "data", "InternalService")
         self.snapshots = calls("skills", "skills", "SnapshotService")
 
     def close(self):
@@ -232,6 +234,32 @@ class Client:
     def remove(self, session, path, recursive=False):
         return self.files.Remove(pb.data.RemoveRequest(
             session=self.ref(session), path=path, recursive=recursive)).existed
+
+    # ------------------------------------------------------------ workspaces
+
+    def export_workspace(self, session, timeout=None):
+        """The tar, and the last message, which says what stayed behind."""
+        parts, last = [], None
+        for message in self.workspaces.ExportWorkspace(
+                pb.data.ExportWorkspaceRequest(session=self.ref(session)), timeout=timeout):
+            parts.append(message.tar_data)
+            last = message
+        if last is None or not last.HasField("done"):
+            raise RuntimeError("the stream ended without its last message")
+        tar = b"".join(parts)
+        if (last.done.size_bytes, last.done.sha256) != (len(tar), hashlib.sha256(tar).digest()):
+            raise RuntimeError("the tar is not what was sent")
+        return tar, last
+
+    def import_workspace(self, session, tar, turn="", done=True, timeout=None):
+        def requests():
+            yield pb.data.ImportWorkspaceRequest(open=pb.data.ImportOpen(session=self.ref(session), turn_token=turn))
+            for i in range(0, len(tar), CHUNK):
+                yield pb.data.ImportWorkspaceRequest(tar_data=tar[i:i + CHUNK])
+            if done:
+                yield pb.data.ImportWorkspaceRequest(done=pb.data.FileDone(
+                    size_bytes=len(tar), sha256=hashlib.sha256(tar).digest()))
+        return self.workspaces.ImportWorkspace(requests(), timeout=timeout)
 
     # ------------------------------------------------------------ snapshots
 

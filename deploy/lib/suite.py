@@ -221,6 +221,8 @@ class Suite:
             values["key_file"] = key
         if kind in ("controlplane", "skills"):
             values["journal"] = self.path("journal", name + ".journal")
+        if kind == "dataplane":
+            values["blob_dir"] = self.path("blobs")
         if kind == "adapter-local":
             values["state_dir"] = self.path("local")
         values.update(self.facts["options"].get(kind, {}))

@@ -8,6 +8,7 @@
 
 #include "common/json/json.h"
 #include "common/time/time.h"
+#include "services/adapter-local/carry.h"
 #include "services/adapter-local/files.h"
 #include "services/adapter-local/process.h"
 
@@ -397,4 +398,5 @@ const struct adapter_ops local_ops = {
     .delete_template = local_delete_template,
     .process = &local_process_ops,
     .files = &local_file_ops,
+    .workspace = &local_workspace_ops,
 };

@@ -157,9 +157,9 @@ static size_t append(struct berth_method *to, size_t n, const struct berth_metho
 int main(int argc, char **argv)
 {
     static const char *const services[] = {
-        "berth.backend.v1.BackendService", "berth.backend.v1.SnapshotService",
+        "berth.backend.v1.BackendService",  "berth.backend.v1.SnapshotService",
         "berth.backend.v1.TemplateService", "berth.data.v1.ProcessService",
-        "berth.data.v1.FileService"};
+        "berth.data.v1.FileService",        "berth.data.v1.WorkspaceService"};
     static struct berth_method methods[METHODS_MAX];
     struct berth_service service = {
         .name = "adapter-local",
@@ -185,6 +185,7 @@ int main(int argc, char **argv)
     n = append(methods, n, adapter_catalog_methods, n_adapter_catalog_methods);
     n = append(methods, n, adapter_process_methods, n_adapter_process_methods);
     n = append(methods, n, adapter_file_methods, n_adapter_file_methods);
+    n = append(methods, n, adapter_workspace_methods, n_adapter_workspace_methods);
     service.n_methods = n;
     return berth_service_main(&service, argc, argv);
 }

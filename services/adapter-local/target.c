@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "services/adapter-local/local_impl.h"
+#include "services/adapter-local/spawner/rules.h"
 
 static enum berth_code not_found(const char *id, struct berth_error *err)
 {
@@ -90,4 +91,20 @@ enum berth_code local_open_root(struct adapter *local, const char *id, struct lo
         return local_why_silent(local, id, err);
     note_use(local, id);
     return BERTH_OK;
+}
+
+enum berth_code local_check_fence(struct adapter *local, const char *id, uint64_t fence,
+                                  struct berth_error *err)
+{
+    struct record record;
+    enum berth_code code = record_load(&local->store, id, &record, err);
+
+    if (!code) {
+        if (!rules_fence_passes(record.fence, fence))
+            code = berth_fail(err, BERTH_REASON_FENCE_STALE, NULL);
+        record_deinit(&record);
+    }
+    if (code)
+        BERTH_ERROR_SET(err, sandbox_id, id);
+    return code;
 }

@@ -24,3 +24,7 @@ struct local_root {
 BERTH_MUST_CHECK enum berth_code local_open_root(struct adapter *adapter, const char *id,
                                                  struct local_root *ret,
                                                  struct berth_error *err);
+
+/* Errors: FENCE_STALE where the sandbox has seen a higher one; as local_why_silent(). */
+BERTH_MUST_CHECK enum berth_code local_check_fence(struct adapter *adapter, const char *id,
+                                                   uint64_t fence, struct berth_error *err);

@@ -131,6 +131,7 @@ struct adapter_ops {
     /* Of a backend with data plane ADAPTER. */
     const struct adapter_process_ops *process;
     const struct adapter_file_ops *files;
+    const struct adapter_workspace_ops *workspace;
 };
 
 /* The service object behind every handler of this folder: what start() of an adapter's main.c

@@ -226,6 +226,57 @@ struct adapter_file_ops {
     void (*close_write)(struct adapter_writer *writer);
 };
 
+/* ------------------------------------------------------------------ workspaces */
+
+enum {
+    ADAPTER_WORKSPACE_FILES_MAX = 1000000, /* entries of one workspace */
+    ADAPTER_LOST_MAX = 64,                 /* of what could not be carried, named */
+};
+
+/* What became of a workspace on its way. */
+struct adapter_carried {
+    uint64_t files, size_bytes; /* entries, and bytes of regular files */
+    struct adapter_lost {
+        char *path;         /* owned, as bytes, below the workspace */
+        const char *reason; /* static */
+    } lost[ADAPTER_LOST_MAX];
+    size_t n_lost;
+    uint64_t lost_count; /* all of it, named or not */
+};
+void adapter_carried_deinit(struct adapter_carried *carried);
+/* path was not carried. */
+void adapter_carried_lose(struct adapter_carried *carried, const char *path,
+                          const char *reason);
+
+struct adapter_pack;   /* a workspace on its way out, as a tar */
+struct adapter_unpack; /* and in */
+
+/* Any thread; may block. moved: from one sandbox of a session to the next, by the suite itself:
+ * the fence is held against what the sandbox has seen, read-only places are filled, and of two
+ * that move into the same sandbox only the later one goes on. */
+struct adapter_workspace_ops {
+    enum berth_code (*open_pack)(struct adapter *adapter, const struct adapter_route *route,
+                                 struct adapter_pack **ret, struct berth_error *err);
+    /* *ret_size 0: all of it was read. Errors: QUOTA_EXCEEDED (too many files). */
+    enum berth_code (*read_pack)(struct adapter_pack *pack, uint8_t *buf, size_t size,
+                                 size_t *ret_size, struct berth_error *err);
+    const struct adapter_carried *(*packed)(const struct adapter_pack *pack);
+    void (*close_pack)(struct adapter_pack *pack);
+
+    /* Errors: FENCE_STALE, CONFLICT (another import is going on, and this one is not moved). */
+    enum berth_code (*open_unpack)(struct adapter *adapter, const struct adapter_route *route,
+                                   bool moved, struct adapter_unpack **ret,
+                                   struct berth_error *err);
+    /* Errors: FIELD_INVALID (not a tar), DISK_FULL, QUOTA_EXCEEDED, CONFLICT (a later move). */
+    enum berth_code (*write_unpack)(struct adapter_unpack *unpack, const uint8_t *data,
+                                    size_t size, struct berth_error *err);
+    /* All of it came. Errors: as above; FIELD_INVALID where it was cut off. */
+    enum berth_code (*end_unpack)(struct adapter_unpack *unpack, struct berth_error *err);
+    const struct adapter_carried *(*unpacked)(const struct adapter_unpack *unpack);
+    /* What was unpacked stays; a file half written does not. */
+    void (*close_unpack)(struct adapter_unpack *unpack);
+};
+
 /* ------------------------------------------------------------------- services */
 
 /* ProcessService without Terminal, FileService without WatchDir. service: struct
@@ -234,3 +285,6 @@ extern const struct berth_method adapter_process_methods[];
 extern const size_t n_adapter_process_methods;
 extern const struct berth_method adapter_file_methods[];
 extern const size_t n_adapter_file_methods;
+/* ExportWorkspace and ImportWorkspace of WorkspaceService. */
+extern const struct berth_method adapter_workspace_methods[];
+extern const size_t n_adapter_workspace_methods;

@@ -1,7 +1,10 @@
 #include "services/adapter/data.h"
 #include "services/adapter/file_rpc.h"
 
-enum { DATA_TAG = 2 << 3 | 2 }; /* field 2, length-delimited */
+enum {
+    DATA_TAG = 2 << 3 | 2, /* field 2, length-delimited */
+    LOST_PATH_MAX = 1024,  /* bytes of a path that is told */
+};
 
 void adapter_file_deinit(struct adapter_file *file)
 {
@@ -17,6 +20,25 @@ void adapter_list_deinit(struct adapter_list *list)
     free(list->files);
     free(list->next);
     *list = (struct adapter_list){0};
+}
+
+void adapter_carried_deinit(struct adapter_carried *carried)
+{
+    for (size_t i = 0; i < carried->n_lost; i++)
+        free(carried->lost[i].path);
+    *carried = (struct adapter_carried){0};
+}
+
+void adapter_carried_lose(struct adapter_carried *carried, const char *path, const char *reason)
+{
+    char *copy;
+
+    carried->lost_count++;
+    if (carried->n_lost == ADAPTER_LOST_MAX)
+        return;
+    copy = strndup(path, LOST_PATH_MAX);
+    if (copy)
+        carried->lost[carried->n_lost++] = (struct adapter_lost){copy, reason};
 }
 
 size_t file_header_before(uint8_t *end, size_t size)

@@ -42,6 +42,7 @@ struct berth_channel *dp_peer_channel(struct dp_peer *peer);
 
 struct dataplane_options {
     struct berth_loop *loop; /* borrowed; runs until dataplane_free() has returned */
+    struct berth_pool *pool; /* the same: for files of the blob store; NULL: there is none */
     int64_t max_streams;     /* calls at once; more are OVERLOADED */
     int64_t use_after_ms;    /* age from which a stream holds a use token */
     int64_t use_renew_ms;
@@ -52,6 +53,7 @@ struct dataplane_options {
 
 struct dp_stream;
 struct dp_use;
+struct blobs;
 
 struct dp_backend {
     char name[DP_BACKEND_NAME_MAX];
@@ -60,7 +62,8 @@ struct dp_backend {
 
 struct dp_counters {
     atomic_uint_fast64_t streams, streams_total, bytes_in, bytes_out, resolves,
-        resolve_failures, retries, uses, use_failures, refused, stalled, losses_told;
+        resolve_failures, retries, uses, use_failures, refused, stalled, losses_told,
+        workspaces_out, workspaces_in, workspaces_failed, blobs_swept;
 };
 
 struct dataplane {
@@ -77,6 +80,9 @@ struct dataplane {
     unsigned n_use_calls;
     bool use_failing; /* the last RenewUse failed; to log changes only */
     unsigned n_unary; /* unary calls that have not closed */
+    unsigned n_moves; /* MoveWorkspace and sweeps of the blob store */
+    struct berth_timer *blob_sweep;
+    struct blobs *blobs; /* owned; NULL: CAPABILITY_MISSING */
     struct berth_timer *sweep;
     void (*drained)(void *arg); /* set while dataplane_free() waits */
     void *drained_arg;
@@ -91,6 +97,8 @@ BERTH_MUST_CHECK enum berth_code dataplane_new(const struct dataplane_options *o
 BERTH_MUST_CHECK enum berth_code dataplane_add_backend(struct dataplane *dp, const char *name,
                                                        struct dp_peer *adapter,
                                                        struct berth_error *err);
+/* The blob store, taken; swept from now on. Once, before the first call. */
+void dataplane_set_blobs(struct dataplane *dp, struct blobs *blobs);
 /* No call may be open. Waits (at most a second) until use tokens are given back. Not from the
  * loop. NULL is fine. */
 struct dataplane *dataplane_free(struct dataplane *dp);
@@ -125,6 +133,10 @@ enum berth_code dp_stream_open(struct dataplane *dp, const struct dp_method *met
                                struct berth_stream *caller,
                                const struct berth_stream_ops **ret_ops, void **ret_ctx,
                                struct berth_error *err);
+/* move.c: MoveWorkspace. */
+enum berth_code dp_move_open(void *service, struct berth_stream *stream,
+                             const struct berth_stream_ops **ret_ops, void **ret_ctx,
+                             struct berth_error *err);
 /* Look after streams that are old or stalled. */
 void dp_streams_sweep(struct dataplane *dp, int64_t tick_ms);
 /* Arm the sweep if there is anything to look after. */

@@ -10,9 +10,10 @@
 #include "common/auth/introspect.h"
 #include "common/svc/svc.h"
 #include "grpc/health/v1/health.pb-c.h"
+#include "services/dataplane/blobs.h"
 #include "services/dataplane/dataplane.h"
 
-enum { READY_WAIT_MS = 500 };
+enum { READY_WAIT_MS = 500, BLOB_MAX_MIN = 1 << 20 };
 
 struct dataplane_config {
     char *controlplane;
@@ -23,6 +24,9 @@ struct dataplane_config {
     int64_t use_renew;
     int64_t resolve_timeout;
     int64_t stall_timeout;
+    char *blob_dir;
+    int64_t blob_max;
+    int64_t blob_keep;
 };
 
 #define KEY(field, type, value, doc)                                                           \
@@ -39,6 +43,13 @@ static const struct berth_config_key keys[] = {
     KEY(use_renew, MS, "60s", "how often a use token is renewed (it lives two minutes)"),
     KEY(resolve_timeout, MS, "2m", "longest wait for a session's sandbox to be ready"),
     KEY(stall_timeout, MS, "2m", "longest silence of an adapter that owes an answer"),
+    KEY(blob_dir, STR, "",
+        "where workspaces lie between two sandboxes of a session, ours alone and the same for "
+        "all "
+        "data planes; empty: workspaces are not moved"),
+    KEY(blob_max, BYTES, "16GiB", "of one workspace, as a tar"),
+    KEY(blob_keep, MS, "30d",
+        "after that a workspace that nobody fetched is removed; 0: never"),
 };
 #undef KEY
 
@@ -112,11 +123,30 @@ static enum berth_code make_gate(struct service *service, const struct berth_run
     return BERTH_OK;
 }
 
+static enum berth_code open_blobs(struct service *service, const struct dataplane_config *c,
+                                  struct berth_error *err)
+{
+    const struct blobs_options options = {
+        .dir = c->blob_dir, .max_bytes = (uint64_t)c->blob_max, .keep_ms = c->blob_keep};
+    struct blobs *blobs = NULL;
+    enum berth_code code;
+
+    if (!*c->blob_dir)
+        return BERTH_OK;
+    if (c->blob_max < BLOB_MAX_MIN)
+        return berth_fail_field(err, "blob_max", "must be at least 1MiB");
+    code = blobs_new(&options, &blobs, err);
+    if (!code)
+        dataplane_set_blobs(service->dp, blobs);
+    return code;
+}
+
 static enum berth_code start(const void *config, const struct berth_runtime *runtime,
                              void **ret_service, struct berth_error *err)
 {
     const struct dataplane_config *c = config;
     const struct dataplane_options options = {.loop = runtime->loop,
+                                              .pool = runtime->pool,
                                               .max_streams = c->max_streams,
                                               .use_after_ms = c->use_after,
                                               .use_renew_ms = c->use_renew,
@@ -150,6 +180,8 @@ static enum berth_code start(const void *config, const struct berth_runtime *run
         code = add_adapter(service, "docker", &service->docker, err);
     if (code == BERTH_OK)
         code = make_gate(service, runtime, err);
+    if (code == BERTH_OK)
+        code = open_blobs(service, c, err);
     if (code)
         return code;
     /* What the handlers of dataplane_methods get. */
@@ -194,8 +226,9 @@ static void stop(void *arg)
 
 int main(int argc, char **argv)
 {
-    static const char *const services[] = {"berth.data.v1.ProcessService",
-                                           "berth.data.v1.FileService"};
+    static const char *const services[] = {
+        "berth.data.v1.ProcessService", "berth.data.v1.FileService",
+        "berth.data.v1.WorkspaceService", "berth.data.v1.InternalService"};
     const struct berth_service service = {
         .name = "dataplane",
         .doc = "commands and files of a session",

@@ -6,6 +6,7 @@
 #define EXISTING BERTH__CONTROL__V1__RESOLVE_MODE__RESOLVE_MODE_EXISTING
 #define PROCESS "/berth.data.v1.ProcessService/"
 #define FILES "/berth.data.v1.FileService/"
+#define WORKSPACES "/berth.data.v1.WorkspaceService/"
 
 /* METHOD(name, path, request, mode, flags) */
 #define METHODS                                                                                \
@@ -25,6 +26,10 @@
     METHOD(read_file, FILES "ReadFile", read_file_request, EXISTING,                           \
            DP_READ_ONLY | DP_MANY_ANSWERS)                                                     \
     METHOD(write_file, FILES "WriteFile", write_file_request, ENSURE,                          \
+           DP_CLIENT_STREAM | DP_TELLS_LOSS)                                                   \
+    METHOD(export_workspace, WORKSPACES "ExportWorkspace", export_workspace_request, EXISTING, \
+           DP_READ_ONLY | DP_MANY_ANSWERS)                                                     \
+    METHOD(import_workspace, WORKSPACES "ImportWorkspace", import_workspace_request, ENSURE,   \
            DP_CLIENT_STREAM | DP_TELLS_LOSS)
 
 /* The runtime hands over the service, not the method: one small function each. */
@@ -43,6 +48,9 @@ METHODS
 
 #define METHOD(name, path, type, mode, flags)                                                  \
     {path, &berth__data__v1__##type##__descriptor, NULL, open_##name, BERTH_METHOD_UNGUARDED},
-const struct berth_method dataplane_methods[] = {METHODS};
+const struct berth_method dataplane_methods[] = {
+    METHODS{"/berth.data.v1.InternalService/MoveWorkspace",
+            &berth__data__v1__move_workspace_request__descriptor, NULL, dp_move_open,
+            BERTH_METHOD_PEER_ONLY}};
 #undef METHOD
 const size_t n_dataplane_methods = BERTH_COUNT(dataplane_methods);

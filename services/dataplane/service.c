@@ -5,8 +5,14 @@
 #include <stdio.h>
 
 #include "common/time/time.h"
+#include "services/dataplane/blobs.h"
 
-enum { SWEEP_MIN_MS = 10, SWEEP_MAX_MS = 1000, DRAIN_MS = 1000 };
+enum {
+    SWEEP_MIN_MS = 10,
+    SWEEP_MAX_MS = 1000,
+    DRAIN_MS = 1000,
+    BLOB_SWEEP_EVERY_MS = 10 * 60 * 1000
+};
 
 enum berth_code dataplane_new(const struct dataplane_options *options,
                               struct dp_peer *controlplane, struct dataplane **ret,
@@ -73,6 +79,53 @@ void dp_sweep_arm(struct dataplane *dp)
         dp->sweep = berth_loop_timer(dp->options.loop, sweep_every_ms(dp), sweep, dp);
 }
 
+/* ------------------------------------------------------------- the blob store */
+
+static void sweep_blobs(void *arg);
+
+static void blobs_swept(void *arg)
+{
+    struct dataplane *dp = arg;
+
+    dp->n_moves--;
+    if (!dp->drained)
+        dp->blob_sweep =
+            berth_loop_timer(dp->options.loop, BLOB_SWEEP_EVERY_MS, sweep_blobs, dp);
+    dp_check_drained(dp);
+}
+
+static void work_sweep(void *arg)
+{
+    struct dataplane *dp = arg;
+    unsigned n = blobs_sweep(dp->blobs);
+
+    atomic_fetch_add_explicit(&dp->counters.blobs_swept, n, memory_order_relaxed);
+    berth_loop_post(dp->options.loop, blobs_swept, dp);
+}
+
+static void sweep_blobs(void *arg)
+{
+    struct dataplane *dp = arg;
+
+    dp->blob_sweep = NULL;
+    dp->n_moves++;
+    berth_pool_submit_must(dp->options.pool, work_sweep, dp);
+}
+
+static void begin_sweeping(void *arg)
+{
+    struct dataplane *dp = arg;
+
+    if (!dp->drained)
+        sweep_blobs(dp);
+}
+
+void dataplane_set_blobs(struct dataplane *dp, struct blobs *blobs)
+{
+    dp->blobs = blobs;
+    berth_loop_post(dp->options.loop, begin_sweeping, dp);
+}
+
 /* -------------------------------------------------------------------- end */
 
 struct drain {
@@ -85,7 +138,7 @@ struct drain {
 
 void dp_check_drained(struct dataplane *dp)
 {
-    if (dp->drained && !dp->streams && !dp->uses && dp->n_unary == 0)
+    if (dp->drained && !dp->streams && !dp->uses && dp->n_unary == 0 && dp->n_moves == 0)
         dp->drained(dp->drained_arg);
 }
 
@@ -114,6 +167,7 @@ static void drain_begin(void *arg)
     struct dataplane *dp = drain->dp;
 
     berth_timer_cancel(dp->sweep);
+    dp->blob_sweep = berth_timer_cancel(dp->blob_sweep);
     dp->drained_arg = drain;
     dp->drained = drain_over;
     dp->sweep = berth_loop_timer(dp->options.loop, DRAIN_MS, drain_timeout, dp);
@@ -146,7 +200,7 @@ struct dataplane *dataplane_free(struct dataplane *dp)
     if (!dp)
         return NULL;
     /* Where no call ever came the loop may not even run. */
-    if (atomic_load(&dp->counters.streams_total) > 0) {
+    if (atomic_load(&dp->counters.streams_total) > 0 || dp->blobs) {
         run_on_loop(&drain, drain_begin);
         run_on_loop(&drain, drain_end);
     }
@@ -155,6 +209,7 @@ struct dataplane *dataplane_free(struct dataplane *dp)
     for (size_t i = 0; i < dp->n_backends; i++)
         dp_peer_free(dp->backends[i].adapter);
     dp_peer_free(dp->controlplane);
+    blobs_free(dp->blobs);
     free(dp);
     return NULL;
 }
@@ -187,6 +242,14 @@ char *dataplane_metrics(struct dataplane *dp)
          value_of(&c->use_failures)},
         {"losses_told_total", "counter", "Answers that told what a session lost.",
          value_of(&c->losses_told)},
+        {"workspaces_out_total", "counter", "Workspaces moved into the blob store.",
+         value_of(&c->workspaces_out)},
+        {"workspaces_in_total", "counter", "Workspaces moved out of the blob store.",
+         value_of(&c->workspaces_in)},
+        {"workspaces_failed_total", "counter", "Workspaces not moved.",
+         value_of(&c->workspaces_failed)},
+        {"blobs_swept_total", "counter", "Files that broken off moves left, or old ones.",
+         value_of(&c->blobs_swept)},
         {"stalled_total", "counter", "Calls an adapter left unanswered.",
          value_of(&c->stalled)},
     };

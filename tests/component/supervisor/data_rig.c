@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "berth/common/v1/common.pb-c.h"
+#include "services/adapter-local/carry.h"
 #include "services/adapter-local/files.h"
 #include "services/adapter-local/process.h"
 #include "services/adapter/adapter.h"
@@ -23,7 +24,8 @@ static struct berth_loop *server_loop, *client_loop;
 static struct berth_server *server;
 static struct berth_channel *channel;
 static struct berth_runtime runtime;
-static struct adapter_ops ops = {.backend = "local", .process = &local_process_ops};
+static struct adapter_ops ops = {
+    .backend = "local", .process = &local_process_ops, .workspace = &local_workspace_ops};
 static struct adapter_service service = {.ops = &ops, .runtime = &runtime};
 
 /* ------------------------------------------------- target.h, for the one sandbox */
@@ -66,6 +68,15 @@ enum berth_code local_open_root(struct adapter *adapter, const char *id, struct 
     return ret->fd >= 0 ? BERTH_OK : berth_fail(err, BERTH_REASON_INTERNAL_BUG, "root");
 }
 
+enum berth_code local_check_fence(struct adapter *adapter, const char *id, uint64_t fence,
+                                  struct berth_error *err)
+{
+    (void)adapter;
+    if (!known(id, err))
+        return err->code;
+    return fence >= rig.fence ? BERTH_OK : berth_fail(err, BERTH_REASON_FENCE_STALE, NULL);
+}
+
 /* ------------------------------------------------------------------------ server */
 
 void rig_open(bool with_box)
@@ -98,6 +109,8 @@ void rig_open(bool with_box)
                                 &service, &err));
     ck_assert(!berth_server_add(server, adapter_file_methods, n_adapter_file_methods, &service,
                                 &err));
+    ck_assert(!berth_server_add(server, adapter_workspace_methods, n_adapter_workspace_methods,
+                                &service, &err));
     ck_assert(!berth_server_listen(server, rig.address, NULL, &err));
     ck_assert(!berth_server_start(server, &err));
     ck_assert(!berth_channel_new(rig.address, NULL, &channel, &err));

@@ -12,7 +12,8 @@ struct data_rig {
     struct fake_box box; /* when with_box */
     char root[64];       /* what the files are below; owned by the sandbox's user */
     char address[96];
-    bool silent; /* sup.sock is not there */
+    bool silent;    /* sup.sock is not there */
+    uint64_t fence; /* that the sandbox has seen */
 };
 extern struct data_rig rig;
 

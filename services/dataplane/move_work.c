@@ -1,0 +1,111 @@
+/* move_work.c - MoveWorkspace's side of the blob store. On workers, one job of a move at a
+ * time. */
+#include "berth/data/v1/data.pb-c.h"
+#include "common/messages/messages.h"
+#include "services/dataplane/move.h"
+
+enum {
+    CHUNK_SIZE = 1 << 20,
+    HEADER_MAX = 6,
+    TAR_TAG = 2 << 3 | 2 /* ImportWorkspaceRequest.tar_data, length-delimited */
+};
+
+void dp_move_create(struct dp_move *move)
+{
+    move->code = blob_create(move->dp->blobs, move->req->session, move->req->blob_id,
+                             &move->blob, &move->err);
+}
+
+void dp_move_take_result(struct dp_move *move, uint64_t files, uint64_t lost_count,
+                         Berth__Data__V1__SkippedFile ***lost, size_t *n_lost)
+{
+    move->result.files = files;
+    move->result.lost_count = lost_count;
+    move->result.lost = BERTH_STEAL(*lost);
+    move->result.n_lost = *n_lost;
+    *n_lost = 0;
+    move->has_result = true;
+}
+
+void dp_move_write(struct dp_move *move)
+{
+    ProtobufCMessage *message = NULL;
+    Berth__Data__V1__ExportWorkspaceResponse *resp;
+
+    move->code = berth_buf_decode(&berth__data__v1__export_workspace_response__descriptor,
+                                  move->in, &message, &move->err);
+    move->in = berth_buf_unref(move->in);
+    if (move->code)
+        return;
+    resp = (Berth__Data__V1__ExportWorkspaceResponse *)message;
+    switch (resp->message_case) {
+    case BERTH__DATA__V1__EXPORT_WORKSPACE_RESPONSE__MESSAGE_TAR_DATA:
+        move->code = move->has_result ? berth_fail(&move->err, BERTH_REASON_INTERNAL_BUG,
+                                                   "a tar goes on behind its end")
+                                      : blob_write(move->blob, resp->tar_data.data,
+                                                   resp->tar_data.len, &move->err);
+        break;
+    case BERTH__DATA__V1__EXPORT_WORKSPACE_RESPONSE__MESSAGE_DONE:
+        if (resp->done->size_bytes != blob_size(move->blob))
+            move->code = berth_fail(&move->err, BERTH_REASON_INTERNAL_BUG,
+                                    "an adapter counts other bytes than it sent");
+        else
+            dp_move_take_result(move, resp->files, resp->lost_count, &resp->lost,
+                                &resp->n_lost);
+        break;
+    default:
+        move->code = berth_fail(&move->err, BERTH_REASON_INTERNAL_BUG,
+                                "an adapter sent an empty part of a workspace");
+    }
+    protobuf_c_message_free_unpacked(message, NULL);
+}
+
+void dp_move_commit(struct dp_move *move)
+{
+    move->code = blob_commit(move->blob, move->not_after_ms, &move->err);
+}
+
+/* A message that is nothing but tar_data, made where it will be sent from. */
+void dp_move_read(struct dp_move *move)
+{
+    uint8_t *bytes = malloc(HEADER_MAX + CHUNK_SIZE), length[HEADER_MAX];
+    size_t size = 0, left, n = 0;
+
+    if (!bytes) {
+        move->code = berth_fail(&move->err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+        return;
+    }
+    move->code = blob_read(move->blob, bytes + HEADER_MAX, CHUNK_SIZE, &size, &move->err);
+    if (move->code || size == 0) {
+        move->all_read = !move->code;
+        free(bytes);
+        return;
+    }
+    for (left = size; left >= 0x80; left >>= 7)
+        length[n++] = (uint8_t)((left & 0x7f) | 0x80);
+    length[n++] = (uint8_t)left;
+    memcpy(bytes + HEADER_MAX - n, length, n);
+    bytes[HEADER_MAX - n - 1] = TAR_TAG;
+    move->out = berth_buf_take(bytes, HEADER_MAX - n - 1, n + 1 + size);
+    if (!move->out)
+        move->code = berth_fail(&move->err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+}
+
+void dp_move_open_blob(struct dp_move *move)
+{
+    move->code = blob_open(move->dp->blobs, move->req->session, move->req->blob_id, &move->blob,
+                           &move->err);
+    if (!move->code)
+        dp_move_read(move);
+}
+
+void dp_move_remove(struct dp_move *move)
+{
+    move->code =
+        blob_remove(move->dp->blobs, move->req->session, move->req->blob_id, &move->err);
+}
+
+void dp_move_close(struct dp_move *move)
+{
+    blob_close(BERTH_STEAL(move->blob));
+}
