@@ -239,7 +239,7 @@ static enum berth_code make_v1(const struct cgroup *group, struct berth_error *e
     return code;
 }
 
-static enum berth_code make_groups(const struct cgroup *group, struct berth_error *err)
+static enum berth_code make_sup(const struct cgroup *group, struct berth_error *err)
 {
     const struct cgroup_host *host = group->host;
     char store[PATH_SIZE], own[PATH_SIZE], below[PATH_SIZE];
@@ -257,12 +257,37 @@ static enum berth_code make_groups(const struct cgroup *group, struct berth_erro
     if (!code)
         code = delegate(host, own, err);
     unified_path(group, "/sup", below);
+    return code ? code : make_dir(below, err);
+}
+
+static enum berth_code make_groups(const struct cgroup *group, struct berth_error *err)
+{
+    enum berth_code code = make_sup(group, err);
+    char box[PATH_SIZE];
+
+    unified_path(group, "/box", box);
     if (!code)
-        code = make_dir(below, err);
-    unified_path(group, "/box", below);
-    if (!code)
-        code = make_dir(below, err);
+        code = make_dir(box, err);
     return code ? code : make_v1(group, err);
+}
+
+enum berth_code cgroup_make_sup(const struct cgroup *group, int *ret_sup_fd,
+                                struct berth_error *err)
+{
+    enum berth_code code = BERTH_OK;
+    char path[PATH_SIZE];
+    int fd = -1;
+
+    unified_path(group, "/sup", path);
+    /* As in cgroup_make(). */
+    for (int i = 0; fd < 0 && i < MAKE_TRIES; i++) {
+        code = make_sup(group, err);
+        fd = code ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    }
+    if (fd < 0)
+        return code ? code : io_fail(err, "open cgroup %s", path);
+    *ret_sup_fd = fd;
+    return BERTH_OK;
 }
 
 enum berth_code cgroup_make(const struct cgroup *group, const struct adapter_resources *limits,

@@ -45,6 +45,11 @@ BERTH_MUST_CHECK enum berth_code cgroup_make(const struct cgroup *group,
                                              const struct adapter_resources *limits,
                                              struct berth_error *err);
 
+/* Only what the supervisor starts in: cgroup_make() makes the rest later. *ret_sup_fd is
+ * owned. */
+BERTH_MUST_CHECK enum berth_code cgroup_make_sup(const struct cgroup *group, int *ret_sup_fd,
+                                                 struct berth_error *err);
+
 /* Descriptors of a made group; -1 where there is none. */
 struct cgroup_fds {
     int sup_fd, box_fd;

@@ -129,25 +129,42 @@ static enum berth_code make_directory(const struct spawner *spawner, const char 
 
 /* --------------------------------------------------------------- supervisor */
 
-static _Noreturn void exec_supervisor(const struct spawner *spawner,
-                                      const struct record *record, int dir_fd, int status_fd,
-                                      int slot_fd)
+/* The descriptors of a supervisor in the making. */
+struct birth {
+    int dir_fd, slot_fd; /* borrowed */
+    int status_fd;       /* where it will say how it went; owned */
+    int go_fd;           /* where it is told to begin; owned */
+};
+
+static void birth_deinit(struct birth *birth)
 {
-    const char *const argv[] = {"berth-local-supervisor", spawner->store.path, record->id,
+    closep(&birth->status_fd);
+    closep(&birth->go_fd);
+    birth->status_fd = birth->go_fd = -1;
+}
+
+/* birth: of the child's ends. */
+static _Noreturn void exec_supervisor(const struct spawner *spawner,
+                                      const struct record *record, struct birth birth)
+{
+    char slot[16];
+    const char *const argv[] = {"berth-local-supervisor", spawner->store.path, record->id, slot,
                                 NULL};
     const char *const env[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL};
     int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     int log_fd =
-        openat(dir_fd, "supervisor.log", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+        openat(birth.dir_fd, "supervisor.log", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     sigset_t none;
 
+    snprintf(slot, sizeof slot, "%d", record->slot);
     setsid();
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    status_fd = fcntl(status_fd, F_DUPFD_CLOEXEC, CHILD_FD);
-    slot_fd = fcntl(slot_fd, F_DUPFD_CLOEXEC, CHILD_FD);
+    birth.status_fd = fcntl(birth.status_fd, F_DUPFD_CLOEXEC, CHILD_FD);
+    birth.slot_fd = fcntl(birth.slot_fd, F_DUPFD_CLOEXEC, CHILD_FD);
+    birth.go_fd = fcntl(birth.go_fd, F_DUPFD_CLOEXEC, CHILD_FD);
     if (dup2(null_fd, 0) < 0 || dup2(log_fd, 1) < 0 || dup2(log_fd, 2) < 0 ||
-        dup2(status_fd, 3) < 0 || dup2(slot_fd, 4) < 0)
+        dup2(birth.status_fd, 3) < 0 || dup2(birth.slot_fd, 4) < 0 || dup2(birth.go_fd, 5) < 0)
         _exit(127);
     execve(spawner->supervisor_path, (char *const *)argv, (char *const *)env);
     dprintf(3, "{\"ok\":false,\"reason\":\"INTERNAL_BUG\",\"text\":\"exec supervisor: %s\"}",
@@ -206,63 +223,67 @@ static enum berth_code judge_status(const char *text, struct record *record,
     return BERTH_OK;
 }
 
-/* *ret_status_fd: where it will say how it went; owned. */
+/* It begins with what needs no record, and waits to be told to go on. */
 static enum berth_code start_supervisor(const struct spawner *spawner, struct record *record,
-                                        int dir_fd, int slot_fd, int *ret_status_fd,
-                                        struct berth_error *err)
+                                        struct birth *birth, struct berth_error *err)
 {
     struct cgroup group = {
         .host = &spawner->host, .store = spawner->cgroup_name, .id = record->id};
     struct clone_args args = {.flags = CLONE_INTO_CGROUP, .exit_signal = SIGCHLD};
-    struct cgroup_fds cgroup;
-    enum berth_code code;
-    int fds[2];
+    BERTH_AUTO(close) int sup_fd = -1;
+    enum berth_code code = cgroup_make_sup(&group, &sup_fd, err);
+    int status[2], go[2];
     long pid;
 
-    code = cgroup_open(&group, &cgroup, err);
     if (code)
         return code;
-    if (pipe2(fds, O_CLOEXEC) < 0) {
-        cgroup_fds_close(&cgroup);
+    if (pipe2(status, O_CLOEXEC) < 0)
         return io_fail(err, "pipe");
-    }
-    args.cgroup = (uint64_t)cgroup.sup_fd;
-    pid = syscall(SYS_clone3, &args, sizeof args);
-    if (pid == 0)
-        exec_supervisor(spawner, record, dir_fd, fds[1], slot_fd);
-    code = pid < 0 ? io_fail(err, "start the supervisor") : BERTH_OK;
-    close(fds[1]);
-    cgroup_fds_close(&cgroup);
-    if (code) {
-        close(fds[0]);
+    birth->status_fd = status[0];
+    if (pipe2(go, O_CLOEXEC) < 0) {
+        code = io_fail(err, "pipe");
+        close(status[1]);
         return code;
     }
-    record->supervisor_pid = (pid_t)pid;
-    *ret_status_fd = fds[0];
-    return BERTH_OK;
+    birth->go_fd = go[1];
+    args.cgroup = (uint64_t)sup_fd;
+    pid = syscall(SYS_clone3, &args, sizeof args);
+    if (pid == 0) {
+        struct birth own = *birth;
+
+        own.status_fd = status[1];
+        own.go_fd = go[0];
+        exec_supervisor(spawner, record, own);
+    }
+    code = pid < 0 ? io_fail(err, "start the supervisor") : BERTH_OK;
+    close(status[1]);
+    close(go[0]);
+    if (!code)
+        record->supervisor_pid = (pid_t)pid;
+    return code;
 }
 
-static enum berth_code start(const struct spawner *spawner, const struct key_lock *key,
-                             struct record *record, int dir_fd, int slot_fd,
-                             int64_t deadline_ms, struct berth_error *err)
+static enum berth_code finish(const struct spawner *spawner, const struct key_lock *key,
+                              struct record *record, const struct birth *birth,
+                              int64_t deadline_ms, struct berth_error *err)
 {
     struct cgroup group = {
         .host = &spawner->host, .store = spawner->cgroup_name, .id = record->id};
     bool inbound = record->network.inbound == ADAPTER_OPEN;
     enum berth_code code = cgroup_make(&group, &record->resources, err);
-    BERTH_AUTO(close) int status_fd = -1;
     char link[16], text[2048];
 
     store_link_name(&spawner->store, record->slot, link);
     if (!code && inbound)
         code = nft_set_inbound(spawner->table, link, true, err);
+    /* Where it has died its status says more. */
     if (!code)
-        code = start_supervisor(spawner, record, dir_fd, slot_fd, &status_fd, err);
+        (void)!write(birth->go_fd, "", 1);
     /* While it works: the fence must outlive the power once this create has been answered. */
     if (!code)
         code = key_sync(key, err);
     if (!code)
-        code = read_status(status_fd, deadline_ms, text, sizeof text, err);
+        code = read_status(birth->status_fd, deadline_ms, text, sizeof text, err);
     if (!code)
         code = judge_status(text, record, err);
     /* Not synced: this has to survive our processes, not the host's power. With that goes the
@@ -281,6 +302,7 @@ static enum berth_code make(const struct spawner *spawner, struct key_lock *key,
 {
     struct record_lock lock = {-1, -1};
     BERTH_AUTO(close) int slot_fd = -1;
+    struct birth birth = {-1, -1, -1, -1};
     enum berth_code code;
 
     berth_id_base36(record->id, ID_CHARS);
@@ -299,7 +321,11 @@ static enum berth_code make(const struct spawner *spawner, struct key_lock *key,
     if (code)
         return code;
 
-    code = record_save(&spawner->store, record, false, err);
+    birth.dir_fd = lock.dir_fd;
+    birth.slot_fd = slot_fd;
+    code = start_supervisor(spawner, record, &birth, err);
+    if (!code)
+        code = record_save(&spawner->store, record, false, err);
     if (!code) {
         key->record.fence = record->fence;
         snprintf(key->record.attempt, sizeof key->record.attempt, "%s", record->attempt);
@@ -308,7 +334,8 @@ static enum berth_code make(const struct spawner *spawner, struct key_lock *key,
         code = key_put(&spawner->store, key, err);
     }
     if (!code)
-        code = start(spawner, key, record, lock.dir_fd, slot_fd, deadline_ms, err);
+        code = finish(spawner, key, record, &birth, deadline_ms, err);
+    birth_deinit(&birth);
     if (code) {
         /* What cannot be undone now is left to the sweep; the record still says creating. */
         close(slot_fd);

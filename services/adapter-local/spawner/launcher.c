@@ -4,20 +4,14 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
-#include <stdbool.h>
 
 #include "services/adapter-local/spawner/supervisor.h"
 
-enum { STACK_SIZE = 256 * 1024, GROUPS_MAX = 8 };
+enum { STACK_SIZE = 256 * 1024 };
 
 /* What lies between the two is handed over by the semaphores. */
 struct launcher {
     sem_t wanted, done;
-    int tasks_fd[GROUPS_MAX];
-    size_t n;
-    bool joined; /* the caller knows how that went */
-    int failure; /* errno of joining */
-
     long (*fn)(void *arg);
     void *arg;
     long result;
@@ -34,10 +28,6 @@ static void *run(void *arg)
 {
     struct launcher *launcher = arg;
 
-    for (size_t i = 0; i < launcher->n; i++)
-        if (write(launcher->tasks_fd[i], "0", 1) < 0 && !launcher->failure)
-            launcher->failure = errno;
-    sem_post(&launcher->done);
     for (;;) {
         await(&launcher->wanted);
         errno = 0;
@@ -48,8 +38,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-enum berth_code launcher_new(const int *tasks_fd, size_t n, struct launcher **ret,
-                             struct berth_error *err)
+enum berth_code launcher_new(struct launcher **ret, struct berth_error *err)
 {
     struct launcher *launcher = calloc(1, sizeof *launcher);
     pthread_attr_t attr;
@@ -61,8 +50,6 @@ enum berth_code launcher_new(const int *tasks_fd, size_t n, struct launcher **re
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     sem_init(&launcher->wanted, 0, 0);
     sem_init(&launcher->done, 0, 0);
-    for (size_t i = 0; i < n && i < GROUPS_MAX; i++)
-        launcher->tasks_fd[launcher->n++] = tasks_fd[i];
     /* Signals are for the other threads. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -81,21 +68,24 @@ enum berth_code launcher_new(const int *tasks_fd, size_t n, struct launcher **re
     return BERTH_OK;
 }
 
-long launcher_run(struct launcher *launcher, long (*fn)(void *arg), void *arg)
+void launcher_begin(struct launcher *launcher, long (*fn)(void *arg), void *arg)
 {
-    if (!launcher->joined)
-        await(&launcher->done);
-    launcher->joined = true;
-    if (launcher->failure) {
-        errno = launcher->failure;
-        return -1;
-    }
     launcher->fn = fn;
     launcher->arg = arg;
     sem_post(&launcher->wanted);
+}
+
+long launcher_end(struct launcher *launcher)
+{
     await(&launcher->done);
     errno = launcher->number;
     return launcher->result;
+}
+
+long launcher_run(struct launcher *launcher, long (*fn)(void *arg), void *arg)
+{
+    launcher_begin(launcher, fn, arg);
+    return launcher_end(launcher);
 }
 
 long supervisor_in_box(const struct supervisor_env *env, long (*fn)(void *arg), void *arg)

@@ -1,10 +1,12 @@
 /* berth-local-supervisor - the parent of one sandbox: makes it, then serves its commands until
  * it ends. Started by berth-local-spawner, outlives it and the adapter.
  *
- *   berth-local-supervisor STATE_DIR SANDBOX_ID
+ *   berth-local-supervisor STATE_DIR SANDBOX_ID SLOT
  *
  * Descriptor 3: a pipe for one line of JSON: made, or why not. Descriptor 4: the slot's lock,
- * held for life. What to make stands in the sandbox's meta.json. */
+ * held for life. Descriptor 5: a pipe that brings one byte when the sandbox's meta.json, which
+ * says what to make, and its groups are there; until then only what needs neither is made, and
+ * where it ends without, nothing comes of it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -24,7 +26,7 @@
 #include "services/adapter-local/spawner/store.h"
 #include "services/adapter-local/spawner/supervisor.h"
 
-enum { STATUS_FD = 3, SLOT_FD = 4, BACKLOG = 64, DNS_PORT = 53 };
+enum { STATUS_FD = 3, SLOT_FD = 4, GO_FD = 5, BACKLOG = 64, DNS_PORT = 53 };
 enum { TMP_BYTES_UNLIMITED = 1 << 30, SCRATCH_MIN = 16 << 20 };
 
 struct supervisor {
@@ -35,6 +37,9 @@ struct supervisor {
     struct supervisor_env env;
     char **environ;
     struct dns *dns;
+    int user_fd; /* the sandbox's user namespace */
+    struct berth_error net_err;
+    enum berth_code net_code;
     char *title; /* argv: one string after another */
     size_t title_size;
 };
@@ -75,11 +80,11 @@ static enum berth_code listen_here(int dir_fd, int *ret_fd, struct berth_error *
     return BERTH_OK;
 }
 
-static enum berth_code open_files(struct supervisor *s, struct berth_error *err)
+static enum berth_code open_files(struct supervisor *s, const char *id, struct berth_error *err)
 {
     struct supervisor_env *env = &s->env;
 
-    env->dir_fd = io_open_dir(s->store.sandboxes_fd, s->record.id);
+    env->dir_fd = io_open_dir(s->store.sandboxes_fd, id);
     if (env->dir_fd < 0)
         return io_fail(err, "open the sandbox's directory");
     env->active_fd =
@@ -89,7 +94,35 @@ static enum berth_code open_files(struct supervisor *s, struct berth_error *err)
     return listen_here(env->dir_fd, &env->listen_fd, err);
 }
 
-static enum berth_code open_cgroup(struct supervisor *s, struct berth_error *err)
+/* -------------------------------------------------- work of the launcher's thread */
+
+static long enter_network(void *arg)
+{
+    struct supervisor *s = arg;
+
+    s->net_code = net_enter_new_ns(&s->net_err);
+    return 0;
+}
+
+static long join_groups(void *arg)
+{
+    const struct cgroup_fds *cgroup = arg;
+
+    for (int i = 0; i < cgroup->n_v1; i++)
+        if (write(cgroup->v1_tasks_fd[i], "0", 1) < 0)
+            return -1;
+    return 0;
+}
+
+static long filter(void *arg)
+{
+    (void)arg;
+    return supervisor_filter();
+}
+
+/* ------------------------------------------------------------------------ making */
+
+static enum berth_code enter_cgroup(struct supervisor *s, struct berth_error *err)
 {
     struct supervisor_env *env = &s->env;
     char name[32];
@@ -97,21 +130,15 @@ static enum berth_code open_cgroup(struct supervisor *s, struct berth_error *err
     enum berth_code code;
 
     store_cgroup_name(&s->store, name);
-    code = cgroup_discover_self(&s->host, err);
-    if (!code)
-        code = cgroup_open(&group, &s->cgroup, err);
+    code = cgroup_open(&group, &s->cgroup, err);
     if (code)
         return code;
     env->box_fd = s->cgroup.box_fd;
     env->memory_fd = s->cgroup.memory_fd;
     env->memory_is_v2 = s->cgroup.memory_is_v2;
-    return launcher_new(s->cgroup.v1_tasks_fd, (size_t)s->cgroup.n_v1, &env->launcher, err);
-}
-
-static long filter(void *arg)
-{
-    (void)arg;
-    return supervisor_filter();
+    return launcher_run(env->launcher, join_groups, &s->cgroup) < 0
+               ? io_fail(err, "join the sandbox's groups")
+               : BERTH_OK;
 }
 
 static uint64_t scratch_bytes(uint64_t memory, uint64_t part)
@@ -121,31 +148,32 @@ static uint64_t scratch_bytes(uint64_t memory, uint64_t part)
     return bytes < SCRATCH_MIN ? SCRATCH_MIN : bytes;
 }
 
-/* What belongs to the network that init was born into. link NULL: closed. *ret_fd is owned, and
- * set in any case. */
+/* What belongs to the network that init was born into. link NULL: closed. */
 static enum berth_code make_network(struct supervisor *s, pid_t init_pid, const char *link,
-                                    const struct net_pair *pair, int *ret_fd,
-                                    struct berth_error *err)
+                                    const struct net_pair *pair, struct berth_error *err)
 {
-    enum berth_code code;
+    BERTH_AUTO(close) int fd = -1;
+    enum berth_code code = BERTH_OK;
     char path[64];
 
     snprintf(path, sizeof path, "/proc/%ld/ns/net", (long)init_pid);
-    *ret_fd = open(path, O_RDONLY | O_CLOEXEC);
-    code =
-        *ret_fd < 0 ? io_fail(err, "open the sandbox's network") : net_set_up_ns(*ret_fd, err);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        code = io_fail(err, "open the sandbox's network");
     if (!code && link)
-        code = net_link_up(link, *ret_fd, pair, err);
-    return code ? code
-                : dns_new(s->env.loop, pair->gateway_text, DNS_PORT, s->record.resolvers,
-                          "/etc/resolv.conf", &s->dns, err);
+        code = net_link_up(link, fd, pair, err);
+    if (!code)
+        code = dns_new(s->env.loop, pair->gateway_text, DNS_PORT, s->record.resolvers,
+                       "/etc/resolv.conf", &s->dns, err);
+    if (!code && link)
+        net_link_await(link, fd);
+    return code;
 }
 
 static enum berth_code start_init(struct supervisor *s, struct berth_error *err)
 {
     struct record *record = &s->record;
     bool online = record->network.egress == ADAPTER_OPEN;
-    BERTH_AUTO(close) int net_fd = -1;
     struct sandbox_birth birth;
     char dir[STORE_PATH_MAX + ADAPTER_ID_SIZE + 16];
     struct sandbox_plan plan = {
@@ -153,6 +181,7 @@ static enum berth_code start_init(struct supervisor *s, struct berth_error *err)
         .dir = dir,
         .layers = (const char *const *)record->layers,
         .n_layers = record->n_layers,
+        .user_fd = s->user_fd,
         .uid_base = s->env.uid_base,
         .box_fd = s->cgroup.box_fd,
         .launcher = s->env.launcher,
@@ -179,45 +208,79 @@ static enum berth_code start_init(struct supervisor *s, struct berth_error *err)
         return code;
     s->env.init_pidfd = birth.pidfd;
     /* Its network is made from here while init builds its file systems. */
-    code = make_network(s, birth.pid, online ? link : NULL, &pair, &net_fd, err);
+    code = make_network(s, birth.pid, online ? link : NULL, &pair, err);
+    /* Commands are born with it. Where that fails each of them has to see to it, and says why
+     * it cannot. */
+    s->env.filtered = launcher_run(s->env.launcher, filter, NULL) == 0;
     await = sandbox_await(&birth, code ? NULL : err);
     s->env.init_pid = birth.pid;
+    return code ? code : await;
+}
+
+/* What can be made of a sandbox before its record is there, and before it is certain that it
+ * will be. */
+static enum berth_code prepare(struct supervisor *s, const char *state_dir, const char *id,
+                               unsigned slot, struct berth_error *err)
+{
+    struct supervisor_env *env = &s->env;
+    enum berth_code code = launcher_new(&env->launcher, err);
+
+    if (code)
+        return code;
+    /* First: it takes longest, and goes on by itself. */
+    launcher_begin(env->launcher, enter_network, s);
+    env->uid_base = STORE_UID_BASE + slot * STORE_UID_COUNT;
+    code = store_open(state_dir, "", &s->store, err);
     if (!code)
-        code = await;
-    if (!code && online)
-        net_link_await(link, net_fd);
+        code = open_files(s, id, err);
+    if (!code)
+        code = berth_loop_new(&env->loop, err);
+    if (!code)
+        code = cgroup_discover_self(&s->host, err);
+    if (!code)
+        code = sandbox_user_ns(env->uid_base, &s->user_fd, err);
+    (void)launcher_end(env->launcher);
+    if (!code && s->net_code) {
+        *err = s->net_err;
+        code = s->net_code;
+    }
     return code;
 }
 
-static enum berth_code make(struct supervisor *s, const char *state_dir, const char *id,
+/* False: there is nothing to make. */
+static bool await_go(void)
+{
+    char byte;
+    ssize_t n;
+
+    do
+        n = read(GO_FD, &byte, 1);
+    while (n < 0 && errno == EINTR);
+    close(GO_FD);
+    return n == 1;
+}
+
+static enum berth_code make(struct supervisor *s, const char *id, unsigned slot,
                             struct berth_error *err)
 {
-    enum berth_code code = store_open(state_dir, "", &s->store, err);
+    enum berth_code code = record_load(&s->store, id, &s->record, err);
     char path[64];
 
-    if (!code)
-        code = record_load(&s->store, id, &s->record, err);
+    if (!code && (unsigned)s->record.slot != slot)
+        code = berth_fail(err, BERTH_REASON_INTERNAL_BUG, "the record names another slot");
     if (code)
         return code;
     s->env.sandbox_id = s->record.id;
-    s->env.uid_base = STORE_UID_BASE + (unsigned)s->record.slot * STORE_UID_COUNT;
     s->env.max_open_files = s->record.resources.max_open_files;
     code = make_environ(s, err);
     s->env.environ = (const char *const *)s->environ;
-    /* First: its thread joins groups meanwhile, which takes time. */
     if (!code)
-        code = open_cgroup(s, err);
-    if (!code)
-        code = open_files(s, err);
-    if (!code)
-        code = berth_loop_new(&s->env.loop, err);
+        code = enter_cgroup(s, err);
     if (!code)
         code = start_init(s, err);
     if (code)
         return code;
-    /* Commands are born with it. Where that fails each of them has to see to it, and says why
-     * it cannot. */
-    s->env.filtered = launcher_run(s->env.launcher, filter, NULL) == 0;
+    close(s->user_fd);
     snprintf(path, sizeof path, "/proc/%ld/root", (long)s->env.init_pid);
     s->env.root_fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     return s->env.root_fd < 0 ? io_fail(err, "open the sandbox's root") : BERTH_OK;
@@ -253,20 +316,27 @@ int main(int argc, char **argv)
     static struct supervisor s = {.cgroup = {.sup_fd = -1, .box_fd = -1, .memory_fd = -1}};
     struct berth_error err = {0};
     enum berth_code code;
+    unsigned slot;
+    char end;
 
-    if (argc != 3) {
+    if (argc != 4 || sscanf(argv[3], "%5u%c", &slot, &end) != 1) {
         fprintf(stderr,
-                "usage: berth-local-supervisor STATE_DIR SANDBOX_ID (by the spawner)\n");
+                "usage: berth-local-supervisor STATE_DIR SANDBOX_ID SLOT (by the spawner)\n");
         return 2;
     }
     s.title = argv[0];
-    s.title_size = (size_t)(argv[2] + strlen(argv[2]) + 1 - argv[0]);
+    s.title_size = (size_t)(argv[3] + strlen(argv[3]) + 1 - argv[0]);
     signal(SIGPIPE, SIG_IGN);
     umask(077);
     fcntl(STATUS_FD, F_SETFD, FD_CLOEXEC);
     fcntl(SLOT_FD, F_SETFD, FD_CLOEXEC);
+    fcntl(GO_FD, F_SETFD, FD_CLOEXEC);
 
-    code = make(&s, argv[1], argv[2], &err);
+    code = prepare(&s, argv[1], argv[2], slot, &err);
+    if (!code && !await_go())
+        return 1;
+    if (!code)
+        code = make(&s, argv[2], slot, &err);
     if (!report(&s, code, &err) || code) {
         kill_box(&s);
         return 1;

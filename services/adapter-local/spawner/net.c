@@ -269,18 +269,10 @@ static enum berth_code set_up_here(struct berth_error *err)
     return BERTH_OK;
 }
 
-enum berth_code net_set_up_ns(int ns_fd, struct berth_error *err)
+enum berth_code net_enter_new_ns(struct berth_error *err)
 {
-    BERTH_AUTO(close) int home_fd = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-    enum berth_code code;
-
-    if (home_fd < 0 || setns(ns_fd, CLONE_NEWNET) < 0)
-        return io_fail(err, "enter a network namespace");
-    code = set_up_here(err);
-    /* Staying in a sandbox's network would be worse than ending here. */
-    if (setns(home_fd, CLONE_NEWNET) < 0)
-        abort();
-    return code;
+    return unshare(CLONE_NEWNET) < 0 ? io_fail(err, "make a network namespace")
+                                     : set_up_here(err);
 }
 
 enum berth_code net_make_ns(int *ret_fd, struct berth_error *err)
@@ -291,10 +283,10 @@ enum berth_code net_make_ns(int *ret_fd, struct berth_error *err)
 
     if (home_fd < 0)
         return io_fail(err, "open our network namespace");
-    if (unshare(CLONE_NEWNET) < 0)
-        return io_fail(err, "make a network namespace");
-    fd = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-    code = fd < 0 ? io_fail(err, "open a network namespace") : set_up_here(err);
+    code = net_enter_new_ns(err);
+    fd = code ? -1 : open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+    if (!code && fd < 0)
+        code = io_fail(err, "open a network namespace");
     if (setns(home_fd, CLONE_NEWNET) < 0 && !code)
         code = io_fail(err, "return to our network namespace");
     if (code) {

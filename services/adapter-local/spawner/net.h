@@ -39,9 +39,9 @@ BERTH_MUST_CHECK enum berth_code net_check_free(const struct net_cidr *cidr,
  * *ret_fd is owned. */
 BERTH_MUST_CHECK enum berth_code net_make_ns(int *ret_fd, struct berth_error *err);
 
-/* What net_make_ns() does with a new one: loopback up, settings. Single-threaded callers only,
- * or such whose other threads do not mind. */
-BERTH_MUST_CHECK enum berth_code net_set_up_ns(int ns_fd, struct berth_error *err);
+/* The same, and the calling thread stays in it; the process's other threads do not come along.
+ */
+BERTH_MUST_CHECK enum berth_code net_enter_new_ns(struct berth_error *err);
 
 /* Make the pair: host end named link with pair->gateway, other end eth0 in ns_fd with
  * pair->address and a default route. What is half made is removed on failure. An old link of

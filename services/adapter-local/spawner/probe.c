@@ -27,7 +27,7 @@ struct probe {
     char link[16];
     struct cgroup group;
     struct cgroup_fds cgroup;
-    int dir_fd, net_fd, slot_fd;
+    int dir_fd, user_fd, net_fd, slot_fd; /* close with the child that probes */
     int slot;
 };
 
@@ -78,9 +78,8 @@ static enum berth_code try_cgroup(struct probe *p, struct berth_error *err)
 
 static enum berth_code try_user_ns(struct probe *p, struct berth_error *err)
 {
-    BERTH_AUTO(close) int fd = -1;
-
-    return sandbox_user_ns(STORE_UID_BASE + (unsigned)p->slot * STORE_UID_COUNT, &fd, err);
+    return sandbox_user_ns(STORE_UID_BASE + (unsigned)p->slot * STORE_UID_COUNT, &p->user_fd,
+                           err);
 }
 
 static enum berth_code try_cidr(struct probe *p, struct berth_error *err)
@@ -121,6 +120,7 @@ static enum berth_code try_sandbox(struct probe *p, struct berth_error *err)
         .dir = dir,
         .layers = layers,
         .n_layers = 1,
+        .user_fd = p->user_fd,
         .uid_base = STORE_UID_BASE + (unsigned)p->slot * STORE_UID_COUNT,
         .box_fd = p->cgroup.box_fd,
         .nameserver = "",
@@ -197,6 +197,7 @@ static enum berth_code run_steps(const struct spawner *spawner, struct berth_err
         .spawner = spawner,
         .cgroup = {.sup_fd = -1, .box_fd = -1, .memory_fd = -1},
         .dir_fd = -1,
+        .user_fd = -1,
         .net_fd = -1,
         .slot_fd = -1,
         .slot = -1,

@@ -471,9 +471,7 @@ static void reap(pid_t pid)
         ;
 }
 
-/* The process that held the namespace was killed and is still to be waited for: *ret_mapper. */
-static enum berth_code make_user_ns(unsigned base, int *ret, pid_t *ret_mapper,
-                                    struct berth_error *err)
+enum berth_code sandbox_user_ns(unsigned base, int *ret, struct berth_error *err)
 {
     char map[64], path[64];
     enum berth_code code = BERTH_OK;
@@ -501,13 +499,10 @@ static enum berth_code make_user_ns(unsigned base, int *ret, pid_t *ret_mapper,
     if (dir_fd >= 0)
         close(dir_fd);
     kill((pid_t)pid, SIGKILL);
-    if (code) {
-        reap((pid_t)pid);
-        return code;
-    }
-    *ret = fd;
-    *ret_mapper = (pid_t)pid;
-    return BERTH_OK;
+    reap((pid_t)pid);
+    if (!code)
+        *ret = fd;
+    return code;
 }
 
 struct start {
@@ -519,14 +514,17 @@ static long clone_init(void *arg)
 {
     struct start *start = arg;
     struct clone_args args = {
-        .flags = CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS |
-                 CLONE_PIDFD | CLONE_INTO_CGROUP,
+        .flags = CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_PIDFD |
+                 CLONE_INTO_CGROUP,
         .pidfd = (uint64_t)(uintptr_t)&start->pidfd,
         .cgroup = (uint64_t)start->build->plan->box_fd,
         .exit_signal = SIGCHLD,
     };
-    long pid = syscall(SYS_clone3, &args, sizeof args);
+    long pid;
 
+    if (!start->build->plan->launcher)
+        args.flags |= CLONE_NEWNET;
+    pid = syscall(SYS_clone3, &args, sizeof args);
     if (pid == 0) {
         close(start->read_fd);
         run_init(start->build);
@@ -537,24 +535,16 @@ static long clone_init(void *arg)
 enum berth_code sandbox_start(const struct sandbox_plan *plan, struct sandbox_birth *ret,
                               struct berth_error *err)
 {
-    BERTH_AUTO(close) int user_fd = -1;
-    struct build build = {.plan = plan, .root_fd = -1, .dev_fd = -1, .proc_fd = -1};
+    struct build build = {
+        .plan = plan, .user_fd = plan->user_fd, .root_fd = -1, .dev_fd = -1, .proc_fd = -1};
     struct start start = {.build = &build, .pidfd = -1};
-    enum berth_code code;
-    pid_t mapper = 0;
+    enum berth_code code = BERTH_OK;
     int fds[2];
     long pid;
 
-    code = make_user_ns(plan->uid_base, &user_fd, &mapper, err);
-    if (code)
-        return code;
-    if (pipe2(fds, O_CLOEXEC) < 0) {
-        code = io_fail(err, "pipe");
-        reap(mapper);
-        return code;
-    }
+    if (pipe2(fds, O_CLOEXEC) < 0)
+        return io_fail(err, "pipe");
     start.read_fd = fds[0];
-    build.user_fd = user_fd;
     build.report_fd = fds[1];
     pid =
         plan->launcher ? launcher_run(plan->launcher, clone_init, &start) : clone_init(&start);
@@ -563,11 +553,9 @@ enum berth_code sandbox_start(const struct sandbox_plan *plan, struct sandbox_bi
     close(fds[1]);
     if (code) {
         close(fds[0]);
-        reap(mapper);
         return code;
     }
-    *ret = (struct sandbox_birth){
-        .pid = (pid_t)pid, .pidfd = start.pidfd, .report_fd = fds[0], .mapper = mapper};
+    *ret = (struct sandbox_birth){.pid = (pid_t)pid, .pidfd = start.pidfd, .report_fd = fds[0]};
     return BERTH_OK;
 }
 
@@ -577,21 +565,10 @@ enum berth_code sandbox_await(struct sandbox_birth *birth, struct berth_error *e
 
     close(birth->report_fd);
     birth->report_fd = -1;
-    reap(birth->mapper);
     if (code) {
         kill(birth->pid, SIGKILL);
         reap(birth->pid);
         birth->pid = 0;
     }
-    return code;
-}
-
-enum berth_code sandbox_user_ns(unsigned base, int *ret, struct berth_error *err)
-{
-    pid_t mapper;
-    enum berth_code code = make_user_ns(base, ret, &mapper, err);
-
-    if (!code)
-        reap(mapper);
     return code;
 }

@@ -14,22 +14,22 @@ struct sandbox_plan {
     const char *dir;           /* the sandbox's directory: upper, work, mnt; absolute */
     const char *const *layers; /* top first */
     size_t n_layers;
+    int user_fd; /* sandbox_user_ns(uid_base) */
     unsigned uid_base;
     int box_fd;                /* the cgroup init starts in */
-    struct launcher *launcher; /* forks init into the v1 groups; NULL: not needed */
+    struct launcher *launcher; /* forks init into the v1 groups and the network namespace it is
+                                  in; NULL: no groups, and a new namespace */
     const char *nameserver;    /* for /etc/resolv.conf; "" = no names */
     uint64_t tmp_bytes, shm_bytes;
     char *title; /* our own command line, which init overwrites: it names paths of the host */
     size_t title_size;
 };
 
-/* An init that is at work. The namespaces in which it was born are there; the network one is
- * bare: net_set_up_ns(). */
+/* An init that is at work. The namespaces in which it was born are there. */
 struct sandbox_birth {
     pid_t pid;
     int pidfd;     /* owned by the caller, also after sandbox_await() */
     int report_fd; /* owned until sandbox_await() */
-    pid_t mapper;  /* dead, to be waited for */
 };
 
 /**
