@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -89,6 +90,13 @@ bool spawner_progress(const struct spawner *spawner, const struct operation *op,
 
     /* NULL: a program's output that is not UTF-8. Not worth more than a missing line. */
     return !line || message_send(spawner->socket_fd, line, NULL) == BERTH_OK;
+}
+
+/* Every operation copies this process's page tables: what libnftables left of its two
+ * megabytes goes back. */
+static void stay_small(void)
+{
+    malloc_trim(0);
 }
 
 /* --------------------------------------------------------------------- open */
@@ -180,6 +188,7 @@ static void handle_open(struct loop *loop, struct operation *op)
     (void)respond(SOCKET_FD, op, code, &err);
     json_decref(op->answer);
     op->answer = NULL;
+    stay_small();
 }
 
 /* --------------------------------------------------------------- operations */
@@ -382,6 +391,7 @@ static void restore_rules(struct loop *loop)
 
     if (host_install_rules(&loop->spawner, &err))
         fprintf(stderr, "berth-local-spawner: packet rules are gone: %s\n", err.text);
+    stay_small();
 }
 
 static int run(struct loop *loop)

@@ -304,7 +304,9 @@ static void mask(const struct build *b)
     static const char *const frozen[] = {"proc/sys", "proc/irq", "proc/bus", "proc/fs"};
     const unsigned attributes =
         MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
-    BERTH_AUTO(close) int empty_fd = new_tmpfs(b, 4096, "555", attributes);
+    /* Left open until init closes everything: to take a detached mount away waits for a grace
+     * period, and nobody has to wait for that. */
+    int empty_fd = new_tmpfs(b, 4096, "555", attributes);
 
     for (size_t i = 0; i < BERTH_COUNT(files) + BERTH_COUNT(dirs) + BERTH_COUNT(frozen); i++) {
         size_t k = i;
