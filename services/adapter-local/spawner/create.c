@@ -172,14 +172,21 @@ static _Noreturn void exec_supervisor(const struct spawner *spawner,
     _exit(127);
 }
 
-/* Its one line; "" when it died without a word. */
-static enum berth_code read_status(int fd, int64_t deadline_ms, char *buf, size_t size,
+/* What a supervisor says: a line with its init's number, then one of JSON. Or the latter alone;
+ * or nothing, when it died. */
+struct status {
+    int fd;
+    char text[2048];
+    size_t used;
+    bool ended;
+};
+
+/* Up to the end, or of the first line only. */
+static enum berth_code read_status(struct status *status, bool whole, int64_t deadline_ms,
                                    struct berth_error *err)
 {
-    size_t used = 0;
-
-    for (;;) {
-        struct pollfd polled = {.fd = fd, .events = POLLIN};
+    while (!status->ended && (whole || !memchr(status->text, '\n', status->used))) {
+        struct pollfd polled = {.fd = status->fd, .events = POLLIN};
         int64_t left = deadline_ms - berth_tick_ms();
         ssize_t n;
 
@@ -188,39 +195,51 @@ static enum berth_code read_status(int fd, int64_t deadline_ms, char *buf, size_
                               "the sandbox did not start in time");
         if (poll(&polled, 1, left > 1000 ? 1000 : (int)left) <= 0)
             continue;
-        n = read(fd, buf + used, size - 1 - used);
+        n = read(status->fd, status->text + status->used,
+                 sizeof status->text - 1 - status->used);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n <= 0)
-            break;
-        used += (size_t)n;
+        status->ended = n <= 0;
+        status->used += n > 0 ? (size_t)n : 0;
     }
-    buf[used] = 0;
+    status->text[status->used] = 0;
     return BERTH_OK;
 }
 
-static enum berth_code judge_status(const char *text, struct record *record,
+/* From the first line: everything but that it is ready. */
+static enum berth_code draft_ready(const struct spawner *spawner, const char *text,
+                                   struct record *record, struct berth_error *err)
+{
+    int init_pid;
+
+    if (sscanf(text, "%9d\n", &init_pid) != 1)
+        return BERTH_OK; /* it says why it has none */
+    record->state = RECORD_READY;
+    record->init_pid = init_pid;
+    record->init_start = io_process_start(record->init_pid);
+    record->supervisor_start = io_process_start(record->supervisor_pid);
+    /* Not synced: this has to survive our processes, not the host's power. With that goes the
+     * sandbox, whose writable layer is never synced either, and its record then only says that
+     * it is dead; torn or still "creating" it says the same, and the sweep removes it. */
+    return record_draft(&spawner->store, record, false, err);
+}
+
+static enum berth_code judge_status(const char *text, const struct record *record,
                                     struct berth_error *err)
 {
     BERTH_AUTO(json_decref) json_t *status = NULL;
-    int64_t init_pid;
+    const char *line = strchr(text, '\n');
     enum berth_code code;
 
-    if (!*text)
+    line = line ? line + 1 : text;
+    if (!*line)
         return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "the supervisor died at its start");
-    code = berth_json_parse(text, strlen(text), strlen(text), &status, err);
+    code = berth_json_parse(line, strlen(line), strlen(line), &status, err);
     if (!code)
         code = message_check(status, err);
-    if (!code)
-        code = berth_json_get_int(status, "init_pid", 1, INT32_MAX, 0, &init_pid, err);
-    if (code)
-        return code;
-    record->init_pid = (pid_t)init_pid;
-    record->init_start = io_process_start(record->init_pid);
-    record->supervisor_start = io_process_start(record->supervisor_pid);
-    if (!record->init_start || !record->supervisor_start)
-        return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "the sandbox died at its start");
-    return BERTH_OK;
+    if (!code && (!record->init_start || !record->supervisor_start))
+        code = berth_fail(err, BERTH_REASON_INTERNAL_BUG, "the sandbox died at its start");
+    return code;
 }
 
 /* It begins with what needs no record, and waits to be told to go on. */
@@ -271,7 +290,8 @@ static enum berth_code finish(const struct spawner *spawner, const struct key_lo
         .host = &spawner->host, .store = spawner->cgroup_name, .id = record->id};
     bool inbound = record->network.inbound == ADAPTER_OPEN;
     enum berth_code code = cgroup_make(&group, &record->resources, err);
-    char link[16], text[2048];
+    struct status status = {.fd = birth->status_fd};
+    char link[16];
 
     store_link_name(&spawner->store, record->slot, link);
     if (!code && inbound)
@@ -283,17 +303,14 @@ static enum berth_code finish(const struct spawner *spawner, const struct key_lo
     if (!code)
         code = key_sync(key, err);
     if (!code)
-        code = read_status(birth->status_fd, deadline_ms, text, sizeof text, err);
+        code = read_status(&status, false, deadline_ms, err);
     if (!code)
-        code = judge_status(text, record, err);
-    /* Not synced: this has to survive our processes, not the host's power. With that goes the
-     * sandbox, whose writable layer is never synced either, and its record then only says that
-     * it is dead; torn or still "creating" it says the same, and the sweep removes it. */
-    if (!code) {
-        record->state = RECORD_READY;
-        code = record_save(&spawner->store, record, false, err);
-    }
-    return code;
+        code = draft_ready(spawner, status.text, record, err);
+    if (!code)
+        code = read_status(&status, true, deadline_ms, err);
+    if (!code)
+        code = judge_status(status.text, record, err);
+    return code ? code : record_publish(&spawner->store, record, err);
 }
 
 /* Make the sandbox that record describes; its id and place are chosen here. */

@@ -11,7 +11,7 @@
 
 #include "common/time/time.h"
 
-enum { LOCK_POLL_MAX_MS = 20, TREE_DEPTH_MAX = 4096 };
+enum { LOCK_POLL_MAX_MS = 20, TREE_DEPTH_MAX = 4096, DRAFT_NAME_SIZE = 300 };
 
 enum berth_code io_fail(struct berth_error *err, const char *fmt, ...)
 {
@@ -121,24 +121,50 @@ static int write_all(int fd, const char *data, size_t size)
     return 0;
 }
 
-enum berth_code io_replace(int dir_fd, const char *name, const char *data, size_t size,
-                           bool durable, struct berth_error *err)
+static void draft_name(const char *name, char ret[DRAFT_NAME_SIZE])
+{
+    snprintf(ret, DRAFT_NAME_SIZE, ".%s.%ld", name, (long)getpid());
+}
+
+enum berth_code io_draft(int dir_fd, const char *name, const char *data, size_t size,
+                         bool durable, struct berth_error *err)
 {
     BERTH_AUTO(close) int fd = -1;
-    char temporary[300];
+    char draft[DRAFT_NAME_SIZE];
     enum berth_code code;
 
-    snprintf(temporary, sizeof temporary, ".%s.%ld", name, (long)getpid());
-    fd = openat(dir_fd, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    draft_name(name, draft);
+    fd = openat(dir_fd, draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return io_fail(err, "create %s", name);
-    if (write_all(fd, data, size) < 0 || (durable && fsync(fd) < 0) ||
-        renameat(dir_fd, temporary, dir_fd, name) < 0) {
+    if (write_all(fd, data, size) < 0 || (durable && fsync(fd) < 0)) {
         code = io_fail(err, "write %s", name);
-        unlinkat(dir_fd, temporary, 0);
+        unlinkat(dir_fd, draft, 0);
         return code;
     }
     return BERTH_OK;
+}
+
+enum berth_code io_publish(int dir_fd, const char *name, struct berth_error *err)
+{
+    char draft[DRAFT_NAME_SIZE];
+    enum berth_code code;
+
+    draft_name(name, draft);
+    if (renameat(dir_fd, draft, dir_fd, name) < 0) {
+        code = io_fail(err, "write %s", name);
+        unlinkat(dir_fd, draft, 0);
+        return code;
+    }
+    return BERTH_OK;
+}
+
+enum berth_code io_replace(int dir_fd, const char *name, const char *data, size_t size,
+                           bool durable, struct berth_error *err)
+{
+    enum berth_code code = io_draft(dir_fd, name, data, size, durable, err);
+
+    return code ? code : io_publish(dir_fd, name, err);
 }
 
 int io_open_dir(int dir_fd, const char *name)

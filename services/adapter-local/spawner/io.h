@@ -24,6 +24,12 @@ int io_write(int dir_fd, const char *name, const char *text);
 /* Replace name by rename; durable: fsync the data first. */
 BERTH_MUST_CHECK enum berth_code io_replace(int dir_fd, const char *name, const char *data,
                                             size_t size, bool durable, struct berth_error *err);
+/* The two halves of it: all but the rename, which io_publish() does. One draft of a name at a
+ * time in each process. */
+BERTH_MUST_CHECK enum berth_code io_draft(int dir_fd, const char *name, const char *data,
+                                          size_t size, bool durable, struct berth_error *err);
+BERTH_MUST_CHECK enum berth_code io_publish(int dir_fd, const char *name,
+                                            struct berth_error *err);
 
 /* Open an existing directory, or make it with mode first. O_CLOEXEC. -1 with errno. */
 int io_open_dir(int dir_fd, const char *name);

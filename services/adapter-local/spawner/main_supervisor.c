@@ -3,7 +3,8 @@
  *
  *   berth-local-supervisor STATE_DIR SANDBOX_ID SLOT
  *
- * Descriptor 3: a pipe for one line of JSON: made, or why not. Descriptor 4: the slot's lock,
+ * Descriptor 3: a pipe for the number of the sandbox's init as soon as it is born, on a line,
+ * and for one line of JSON: made, or why not. Descriptor 4: the slot's lock,
  * held for life. Descriptor 5: a pipe that brings one byte when the sandbox's meta.json, which
  * says what to make, and its groups are there; until then only what needs neither is made, and
  * where it ends without, nothing comes of it. */
@@ -207,6 +208,7 @@ static enum berth_code start_init(struct supervisor *s, struct berth_error *err)
     if (code)
         return code;
     s->env.init_pidfd = birth.pidfd;
+    dprintf(STATUS_FD, "%ld\n", (long)birth.pid);
     /* Its network is made from here while init builds its file systems. */
     code = make_network(s, birth.pid, online ? link : NULL, &pair, err);
     /* Commands are born with it. Where that fails each of them has to see to it, and says why
@@ -287,14 +289,12 @@ static enum berth_code make(struct supervisor *s, const char *id, unsigned slot,
 }
 
 /* False: whoever started us is gone, so nobody would know of this sandbox. */
-static bool report(struct supervisor *s, enum berth_code code, const struct berth_error *err)
+static bool report(enum berth_code code, const struct berth_error *err)
 {
     BERTH_AUTO(json_decref) json_t *json = message_result(code, err);
     BERTH_AUTO(free) char *text = NULL;
     bool sent;
 
-    if (json && !code)
-        (void)json_object_set_new(json, "init_pid", json_integer(s->env.init_pid));
     text = json ? berth_json_format(json) : NULL;
     sent = text && write(STATUS_FD, text, strlen(text)) == (ssize_t)strlen(text);
     close(STATUS_FD);
@@ -337,7 +337,7 @@ int main(int argc, char **argv)
         return 1;
     if (!code)
         code = make(&s, argv[2], slot, &err);
-    if (!report(&s, code, &err) || code) {
+    if (!report(code, &err) || code) {
         kill_box(&s);
         return 1;
     }

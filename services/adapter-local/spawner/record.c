@@ -45,8 +45,8 @@ static bool is_torn(const char *text, size_t size)
     return size == 0 || memchr(text, 0, size);
 }
 
-enum berth_code record_save(const struct store *store, const struct record *record,
-                            bool durable, struct berth_error *err)
+enum berth_code record_draft(const struct store *store, const struct record *record,
+                             bool durable, struct berth_error *err)
 {
     BERTH_AUTO(close) int dir_fd = io_open_dir(store->sandboxes_fd, record->id);
     BERTH_AUTO(json_decref) json_t *root = json_object();
@@ -83,7 +83,24 @@ enum berth_code record_save(const struct store *store, const struct record *reco
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     /* More than a block could come back as its first half. */
     durable = durable || strlen(text) > BLOCK_SIZE;
-    return io_replace(dir_fd, "meta.json", text, strlen(text), durable, err);
+    return io_draft(dir_fd, "meta.json", text, strlen(text), durable, err);
+}
+
+enum berth_code record_publish(const struct store *store, const struct record *record,
+                               struct berth_error *err)
+{
+    BERTH_AUTO(close) int dir_fd = io_open_dir(store->sandboxes_fd, record->id);
+
+    return dir_fd < 0 ? io_fail(err, "open sandbox %s", record->id)
+                      : io_publish(dir_fd, "meta.json", err);
+}
+
+enum berth_code record_save(const struct store *store, const struct record *record,
+                            bool durable, struct berth_error *err)
+{
+    enum berth_code code = record_draft(store, record, durable, err);
+
+    return code ? code : record_publish(store, record, err);
 }
 
 static enum berth_code read_layers(const json_t *root, char **ret, size_t *ret_n,

@@ -94,6 +94,13 @@ BERTH_MUST_CHECK enum berth_code record_load(const struct store *store, const ch
 BERTH_MUST_CHECK enum berth_code record_save(const struct store *store,
                                              const struct record *record, bool durable,
                                              struct berth_error *err);
+/* record_save() in two halves: only the second changes what others read, and takes less time.
+ */
+BERTH_MUST_CHECK enum berth_code record_draft(const struct store *store,
+                                              const struct record *record, bool durable,
+                                              struct berth_error *err);
+BERTH_MUST_CHECK enum berth_code
+record_publish(const struct store *store, const struct record *record, struct berth_error *err);
 /* Does its supervisor live, right now? */
 bool record_alive(const struct store *store, const struct record *record);
 /* Names of all sandboxes, sorted, owned: free each and the array. */
