@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <grpc/support/log.h>
 #include <malloc.h>
+#include <openssl/crypto.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -294,6 +295,9 @@ void berth_rpc_init(void)
         pthread_sigmask(SIG_SETMASK, &all, &old);
         if (!runtime.has_core) {
             runtime.has_core = true;
+            /* Threads of core may still run when the process ends: what they hold of OpenSSL
+             * (a random generator each) must not be taken down under them by its atexit. */
+            OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
             grpc_init();
         }
         runtime.queue = grpc_completion_queue_create_for_next(NULL);
