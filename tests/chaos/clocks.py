@@ -57,6 +57,7 @@ def steps(size, seed, check):
         lives = Lives(city.log)
         print(f"{len(made)} made in {took:.0f} s, refusals {refused}, {jumps.result()} jumps", file=sys.stderr)
         check(len(made) == size.sessions, len(made), "made of", size.sessions, refused)
+        check("DEADLINE" not in refused, "a call ended by the clock of its replica:", refused)
         check(not lives.gone, len(lives.gone), "deleted:", sorted(lives.gone)[:5])
         check(lives.alive() >= set(made.values()), "those made are there")
         for name in jumpy:

@@ -309,6 +309,8 @@ static enum berth_code create(struct adapter *cloud, const struct adapter_create
     enum berth_code code = BERTH_OK;
 
     (void)deadline_ms;
+    if (want->not_after_ms && berth_now_ms() > want->not_after_ms)
+        return berth_fail(err, BERTH_REASON_DEADLINE, "not_after_time has passed");
     if (cloud->options.keyed)
         return create_keyed(cloud, want, ret, err);
     pthread_mutex_lock(&cloud->mutex);

@@ -2,6 +2,7 @@
 import secrets
 import time
 
+import faults
 import race
 from city import City, Failure, pb, wait_for
 from load import Lives, handed_out_dead, handed_out_twice
@@ -50,7 +51,9 @@ def undeleted(check):
 
 
 def judged(check):
-    """The rules over logs alone."""
+    """The rules over logs alone; a seed is a schedule."""
+    drawn = [faults.schedule(7, ["a", "b"], ["c"], 1000, 20, True) for _ in range(2)]
+    check(drawn[0] == drawn[1] != faults.schedule(8, ["a", "b"], ["c"], 1000, 20, True), "the same seed, the same faults")
     lives = Lives("/dev/null")
     lives.session, lives.made, lives.gone = {"a": "s", "b": "s"}, {"a": 1, "b": 20}, {"a": 15}
     fine = [(2, 5, "s", "a"), (16, 30, "s", "b")]
