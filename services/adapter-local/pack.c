@@ -578,7 +578,7 @@ static enum berth_code open_workspace(struct adapter_pack *pack, struct berth_er
         return code;
     fd = carry_open(pack->root.fd, CARRY_DIR + 1, O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0)
-        return place_fail(err, errno, CARRY_DIR);
+        return berth_fail(err, BERTH_REASON_NOT_A_DIRECTORY, "the sandbox has no " CARRY_DIR);
     return enter_dir(pack, fd, err);
 }
 

@@ -548,7 +548,7 @@ static enum berth_code open_workspace(struct adapter_unpack *unpack, struct bert
         return code;
     fd = carry_open(unpack->root.fd, CARRY_DIR + 1, O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0)
-        return place_fail(err, errno, CARRY_DIR);
+        return berth_fail(err, BERTH_REASON_NOT_A_DIRECTORY, "the sandbox has no " CARRY_DIR);
     return push_level(unpack, fd, NULL) ? BERTH_OK
                                         : berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
 }

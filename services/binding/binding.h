@@ -61,6 +61,9 @@ enum berth_code binding_rpc_mark_stale(void *service, struct berth_call *call,
                                        const ProtobufCMessage *req, ProtobufCMessage **ret_resp,
                                        struct berth_error *err);
 
+enum berth_code binding_rpc_forget_carry(void *service, struct berth_call *call,
+                                         const ProtobufCMessage *req,
+                                         ProtobufCMessage **ret_resp, struct berth_error *err);
 enum berth_code binding_rpc_loss_told(void *service, struct berth_call *call,
                                       const ProtobufCMessage *req, ProtobufCMessage **ret_resp,
                                       struct berth_error *err);

@@ -183,6 +183,13 @@ struct binding_draft {
     json_t *attributes; /* borrowed; or NULL */
 };
 
+/* Numbers as in berth.binding.v1.CarryOutcome. */
+enum binding_carry_outcome {
+    BINDING_CARRY_NONE = 0,
+    BINDING_CARRY_UNPACKED = 1,
+    BINDING_CARRY_GONE = 2,
+};
+
 struct binding_change {
     enum binding_change_kind kind;
     const char *token; /* hex */
@@ -195,6 +202,10 @@ struct binding_change {
     bool keep_lock;
     bool memory_lost;       /* BIND, PATCH: it was connected without its memory */
     const char *turn_token; /* "": none */
+    const char
+        *carry_blob_id; /* INTEND: the workspace of what is condemned; NULL: stays in it */
+    uint64_t carry_lost_count;
+    enum binding_carry_outcome carry_outcome; /* BIND */
     const struct binding_draft *drafts;
     size_t n_drafts;
 };
@@ -266,14 +277,37 @@ void binding_name_tokens(struct binding_view *view, const char *turn_token,
 
 /* Something is to be told. */
 bool binding_loss_pending(const struct binding_doc *doc);
-/* The session has lost sandbox_id, or (MEMORY) what ran in it. Added to what is pending. */
+/* The session has lost sandbox_id, or (MEMORY) what ran in it. Added to what is pending.
+ * carried: but not its workspace. */
 void binding_loss_note(struct binding_view *view, enum binding_loss_cause cause,
-                       const char *sandbox_id, struct binding_plan *plan);
+                       const char *sandbox_id, bool carried, struct binding_plan *plan);
 /* Another sandbox stands in for the one that was lost. Still to be told. */
 void binding_loss_close(struct binding_doc *doc);
 /* A client was told of the loss of this number. Errors: SESSION_NOT_FOUND. */
 BERTH_MUST_CHECK enum berth_code binding_loss_told(struct binding_view *view, uint64_t number,
                                                    struct berth_error *err);
+
+/* -------------------------------------------------------------------- workspaces */
+
+/* One waits: what is bound next must have it. */
+bool binding_carry_waits(const struct binding_doc *doc);
+/* sandbox_id, which is condemned, has been exported. Errors: CONFLICT. */
+BERTH_MUST_CHECK enum berth_code binding_carry_out(struct binding_view *view,
+                                                   const char *sandbox_id, const char *blob_id,
+                                                   uint64_t lost_count,
+                                                   struct berth_error *err);
+/* sandbox_id is bound now: is the workspace that waits in it? Errors: CONFLICT (not said). */
+BERTH_MUST_CHECK enum berth_code binding_carry_in(struct binding_view *view,
+                                                  const char *sandbox_id,
+                                                  enum binding_carry_outcome outcome,
+                                                  struct binding_plan *plan,
+                                                  struct berth_error *err);
+/* sandbox_id is gone. True: its workspace, as it was last, waits. One that was unpacked into it
+ * and is still kept waits again, too, though it is not that any more. */
+bool binding_carry_keeps(struct binding_view *view, const char *sandbox_id);
+/* Not needed any more. Errors: SESSION_NOT_FOUND. */
+BERTH_MUST_CHECK enum berth_code
+binding_carry_forget(struct binding_view *view, const char *blob_id, struct berth_error *err);
 
 /* -------------------------------------------------------------------- the rest */
 

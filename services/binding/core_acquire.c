@@ -190,6 +190,7 @@ static enum berth_code make_record(struct binding_view *view, const struct bindi
     s->version = 1;
     s->never_bound = true;
     binding_doc_drop_loss(&view->doc);
+    binding_doc_drop_carry(&view->doc);
     snprintf(s->config_id, sizeof s->config_id, "%s", view->config_id);
     snprintf(s->created_by, sizeof s->created_by, "%s", want->created_by);
     snprintf(s->alias, sizeof s->alias, "%s", want->new_alias);

@@ -116,8 +116,13 @@ static enum berth_code tell_bound(struct binding_view *view, struct binding_plan
     json_t *attributes = NULL;
 
     if (doc->loss.open) {
-        attributes = json_pack("{s:s,s:s}", "cause", binding_loss_word(doc->loss.open),
-                               "replaces", doc->loss.sandbox_id);
+        bool carried = strcmp(doc->carry.into, doc->bound.sandbox_id) == 0;
+
+        attributes = json_pack("{s:s,s:s,s:s}", "cause", binding_loss_word(doc->loss.open),
+                               "replaces", doc->loss.sandbox_id, "workspace",
+                               !carried                ? "lost"
+                               : doc->carry.lost_count ? "carried in part"
+                                                       : "carried");
         plan->replaced = doc->loss.open;
         binding_loss_close(doc);
     }
@@ -185,7 +190,9 @@ static enum berth_code bind(struct binding_view *view, const struct binding_chan
     if (doc->bound.set && strcmp(doc->bound.sandbox_id, from->sandbox_id) != 0)
         return conflict(err, "another sandbox is bound");
 
-    code = set_bound(view, from, err);
+    code = binding_carry_in(view, from->sandbox_id, change->carry_outcome, plan, err);
+    if (!code)
+        code = set_bound(view, from, err);
     if (code)
         return code;
     drop_create(doc, attempt);
@@ -199,7 +206,7 @@ static enum berth_code bind(struct binding_view *view, const struct binding_chan
     if (!code)
         code = tell_bound(view, plan, err);
     if (!code && change->memory_lost)
-        binding_loss_note(view, BINDING_LOSS_MEMORY, from->sandbox_id, plan);
+        binding_loss_note(view, BINDING_LOSS_MEMORY, from->sandbox_id, false, plan);
     return code;
 }
 
@@ -233,6 +240,10 @@ static enum binding_loss_cause loss_cause(const struct binding_doc *doc, const c
     /* Only what was condemned went on purpose: a rebuild, too, may find it gone. */
     if (doc->lock.op == BINDING_REBUILD && binding_condemned(doc, id))
         return BINDING_LOSS_REBUILT;
+    /* So did what was condemned by a holder that came no further. */
+    if (binding_carry_waits(doc) && binding_condemned(doc, id) &&
+        strcmp(doc->carry.sandbox_id, id) == 0)
+        return doc->carry.cause;
     return BINDING_LOSS_GONE;
 }
 
@@ -244,6 +255,7 @@ static enum berth_code gone(struct binding_view *view, const struct binding_chan
     bool bound = doc->bound.set && strcmp(doc->bound.sandbox_id, id) == 0;
     enum binding_loss_cause cause = bound ? loss_cause(doc, id) : BINDING_LOSS_NONE;
     const char *event = NULL;
+    bool carried;
     enum berth_code code = BERTH_OK;
 
     if (bound)
@@ -253,12 +265,13 @@ static enum berth_code gone(struct binding_view *view, const struct binding_chan
             code = check_account(view, doc->intents[i].account, err);
     if (code)
         return code;
+    carried = bound && binding_carry_keeps(view, id);
     if (is_reaping(doc) && binding_condemned(doc, id))
         event = "REAPED";
     else if (cause == BINDING_LOSS_GONE)
         event = "LOST";
     if (cause)
-        binding_loss_note(view, cause, id, plan);
+        binding_loss_note(view, cause, id, carried, plan);
     if (bound)
         binding_doc_unbind(doc);
     drop_naming(doc, BINDING_INTENT_CREATE, id);
@@ -310,7 +323,7 @@ static enum berth_code patch(struct binding_view *view, const struct binding_cha
     if (bound->power == BINDING_RUNNING && doc->lock.want == BINDING_WANT_ENSURE)
         code = spend_tokens(view, change->turn_token, err);
     if (!code && change->memory_lost)
-        binding_loss_note(view, BINDING_LOSS_MEMORY, bound->sandbox_id, plan);
+        binding_loss_note(view, BINDING_LOSS_MEMORY, bound->sandbox_id, false, plan);
     if (!code && bound->power == BINDING_PAUSED && before != BINDING_PAUSED)
         code = binding_plan_event(plan, "PAUSED", bound->sandbox_id, NULL, err);
     if (!code && bound->power == BINDING_RUNNING && before == BINDING_PAUSED)
@@ -382,6 +395,9 @@ static enum berth_code intend(struct binding_view *view, const struct binding_ch
         break;
     case BINDING_INTENT_DELETE:
         code = check_condemn(view, intent.sandbox_id, err);
+        if (!code && change->carry_blob_id)
+            code = binding_carry_out(view, intent.sandbox_id, change->carry_blob_id,
+                                     change->carry_lost_count, err);
         break;
     case BINDING_INTENT_PAUSE:
         code = binding_check_active(view, err);
@@ -448,6 +464,7 @@ static enum berth_code delete_session(struct binding_view *view, struct binding_
         binding_doc_remove_token(doc, doc->n_tokens - 1);
     binding_doc_drop_spec(doc);
     binding_doc_drop_loss(doc);
+    binding_doc_drop_carry(doc);
     doc->session.state = BINDING_STATE_DELETED;
     doc->active_ms = 0;
     binding_doc_touch(doc, BINDING_PART_SESSION);

@@ -10,7 +10,7 @@ bool binding_loss_pending(const struct binding_doc *doc)
 }
 
 void binding_loss_note(struct binding_view *view, enum binding_loss_cause cause,
-                       const char *sandbox_id, struct binding_plan *plan)
+                       const char *sandbox_id, bool carried, struct binding_plan *plan)
 {
     struct binding_doc *doc = &view->doc;
     struct binding_loss *loss = &doc->loss;
@@ -27,7 +27,7 @@ void binding_loss_note(struct binding_view *view, enum binding_loss_cause cause,
         loss->cause = cause;
     loss->memory = true;
     if (cause != BINDING_LOSS_MEMORY) {
-        loss->workspace = true;
+        loss->workspace = loss->workspace || !carried;
         loss->packages = true;
         loss->open = cause;
     }

@@ -398,6 +398,14 @@ enum berth_code binding_decode_commit(const Berth__Binding__V1__CommitRequest *r
         code = decode_change(req, ret, err);
     if (!code)
         code = binding_check_token("turn_token", req->turn_token, true, err);
+    if (!code && req->carry)
+        code = berth_check_id("carry.blob_id", req->carry->blob_id, err);
+    if (!code && req->carry &&
+        req->change_case != BERTH__BINDING__V1__COMMIT_REQUEST__CHANGE_INTEND)
+        code = berth_fail_field(err, "carry", "only with intend");
+    if (!code)
+        code = berth_check_enum("carry_outcome", (int)req->carry_outcome, BINDING_CARRY_GONE,
+                                true, err);
     if (!code && req->n_events > BINDING_DRAFTS_MAX)
         code = berth_fail_field(err, "events", "must be at most %d", BINDING_DRAFTS_MAX);
     for (size_t i = 0; !code && i < req->n_events; i++) {
@@ -408,6 +416,11 @@ enum berth_code binding_decode_commit(const Berth__Binding__V1__CommitRequest *r
     ret->change.fence = ret->lock.fence;
     ret->change.keep_lock = req->keep_lock;
     ret->change.memory_lost = req->memory_lost;
+    ret->change.carry_outcome = (enum binding_carry_outcome)req->carry_outcome;
+    if (req->carry) {
+        ret->change.carry_blob_id = req->carry->blob_id;
+        ret->change.carry_lost_count = req->carry->lost_count;
+    }
     ret->change.landed = req->settled_landed;
     ret->change.turn_token = req->turn_token;
     ret->change.drafts = ret->drafts;

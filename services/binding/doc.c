@@ -250,6 +250,29 @@ static enum berth_code read_loss(const json_t *json, struct binding_doc *doc,
     return code;
 }
 
+static enum berth_code read_carry(const json_t *json, struct binding_doc *doc,
+                                  struct berth_error *err)
+{
+    struct binding_carry *carry = &doc->carry;
+    int cause = 0;
+    enum berth_code code =
+        get_name(json, "blob_id", carry->blob_id, sizeof carry->blob_id, err);
+
+    carry->set = true;
+    if (!code)
+        code = get_name(json, "sandbox_id", carry->sandbox_id, sizeof carry->sandbox_id, err);
+    if (!code)
+        code = berth_json_get_str(json, "into", carry->into, sizeof carry->into, "", err);
+    if (!code)
+        code = get_word(json, "cause", loss_words, false, &cause, err);
+    carry->cause = (enum binding_loss_cause)cause;
+    if (!code)
+        code = get_u64(json, "lost_count", 0, &carry->lost_count, err);
+    if (!code)
+        code = get_ms(json, "export_ms", &carry->export_ms, err);
+    return code;
+}
+
 static enum berth_code read_intent(const json_t *json, struct binding_doc *doc,
                                    struct berth_error *err)
 {
@@ -424,14 +447,16 @@ static enum berth_code check_whole(const struct berth_doc *raw, const struct bin
 {
     enum binding_state state = doc->session.state;
 
-    if (state == BINDING_STATE_NONE &&
-        (doc->bound.set || doc->lock.set || doc->n_intents || doc->n_tokens || doc->loss.set))
-        return broken(raw, "session: absent beside binding, lock, intents, turns or loss", err);
+    if (state == BINDING_STATE_NONE && (doc->bound.set || doc->lock.set || doc->n_intents ||
+                                        doc->n_tokens || doc->loss.set || doc->carry.set))
+        return broken(
+            raw, "session: absent beside binding, lock, intents, turns, loss or carry", err);
     if ((state == BINDING_STATE_ACTIVE || state == BINDING_STATE_DELETING) &&
         !doc->session.config_id[0])
         return broken(raw, "config: absent beside session", err);
-    if (state == BINDING_STATE_DELETED && (doc->bound.set || doc->n_tokens || doc->loss.set))
-        return broken(raw, "session: deleted, with a binding, turns or a loss", err);
+    if (state == BINDING_STATE_DELETED &&
+        (doc->bound.set || doc->n_tokens || doc->loss.set || doc->carry.set))
+        return broken(raw, "session: deleted, with a binding, turns, a loss or a carry", err);
     if (doc->bound.set && strcmp(doc->bound.config_id, doc->session.config_id) != 0)
         return broken(raw, "binding: of another config", err);
     if (doc->lock.set && doc->lock.fence > doc->fence)
@@ -469,6 +494,9 @@ enum berth_code binding_doc_decode(const struct berth_doc *raw, struct binding_d
         code = read_part(raw, BINDING_PART_LOSS, SMALL_JSON_MAX, read_loss, &doc,
                          &doc.loss.json, err);
     if (!code)
+        code = read_part(raw, BINDING_PART_CARRY, SMALL_JSON_MAX, read_carry, &doc,
+                         &doc.carry.json, err);
+    if (!code)
         code = check_whole(raw, &doc, err);
     if (code) {
         binding_doc_deinit(&doc);
@@ -496,6 +524,7 @@ void binding_doc_deinit(struct binding_doc *doc)
     json_decref(doc->lock.json);
     json_decref(doc->bound.json);
     json_decref(doc->loss.json);
+    json_decref(doc->carry.json);
     json_decref(doc->turns_json);
     json_decref(doc->intents_json);
     binding_doc_drop_spec(doc);

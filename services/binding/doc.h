@@ -1,10 +1,10 @@
 /* doc.h - the session document: the hash berth:{<tenant>}:s/<session> as own structs, and back.
  *
  * HASH fields: rev; config (the pinned config's id, so that one server-side read can go on to
- * it); session, lock, binding, intents, turns, loss (JSON objects); fence, seq (decimal);
- * endpoint (sealed bytes). Members and fields that this version does not know are kept. What
- * does not validate is an error, never "absent". A hash with a rev but no session is a document
- * without a record: what is left of a write whose outcome had to be settled. */
+ * it); session, lock, binding, intents, turns, loss, carry (JSON objects); fence, seq
+ * (decimal); endpoint (sealed bytes). Members and fields that this version does not know are
+ * kept. What does not validate is an error, never "absent". A hash with a rev but no session is
+ * a document without a record: what is left of a write whose outcome had to be settled. */
 #pragma once
 
 #include <jansson.h>
@@ -176,6 +176,18 @@ struct binding_loss {
     json_t *json;
 };
 
+/* A workspace on its way between two sandboxes of the session. */
+struct binding_carry {
+    bool set;
+    char blob_id[129];
+    char sandbox_id[BINDING_SANDBOX_ID_MAX + 1]; /* it was exported from */
+    char into[BINDING_SANDBOX_ID_MAX + 1];       /* unpacked into; "": it waits */
+    enum binding_loss_cause cause;               /* why that one went: REBUILT or REAPED */
+    uint64_t lost_count;
+    int64_t export_ms;
+    json_t *json;
+};
+
 enum binding_part {
     BINDING_PART_CONFIG,
     BINDING_PART_SESSION,
@@ -187,6 +199,7 @@ enum binding_part {
     BINDING_PART_INTENTS,
     BINDING_PART_TURNS,
     BINDING_PART_LOSS,
+    BINDING_PART_CARRY,
     BINDING_N_PARTS
 };
 
@@ -200,6 +213,7 @@ struct binding_doc {
     struct binding_lock lock;
     struct binding_bound bound;
     struct binding_loss loss;
+    struct binding_carry carry;
     struct binding_intent *intents;
     size_t n_intents;
     struct binding_token *tokens;
@@ -249,6 +263,8 @@ void binding_doc_unbind(struct binding_doc *doc);
 const char *binding_loss_word(enum binding_loss_cause cause);
 /* Nothing to tell any more. */
 void binding_doc_drop_loss(struct binding_doc *doc);
+/* No workspace is kept any more. */
+void binding_doc_drop_carry(struct binding_doc *doc);
 /* Take over a copy of spec, with config_id for its own. Errors: OUT_OF_MEMORY. */
 BERTH_MUST_CHECK enum berth_code
 binding_doc_set_spec(struct binding_doc *doc, const Berth__Common__V1__SessionSpec *spec,

@@ -10,6 +10,7 @@ static const char *const part_names[BINDING_N_PARTS] = {
     [BINDING_PART_LOCK] = "lock",         [BINDING_PART_BINDING] = "binding",
     [BINDING_PART_ENDPOINT] = "endpoint", [BINDING_PART_INTENTS] = "intents",
     [BINDING_PART_TURNS] = "turns",       [BINDING_PART_LOSS] = "loss",
+    [BINDING_PART_CARRY] = "carry",
 };
 
 /* Words that stand in the JSON for an enum; NULL ends a list, index is the number. */

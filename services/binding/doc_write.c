@@ -147,6 +147,24 @@ static json_t *loss_json(const struct binding_loss *loss)
     return ok ? json : NULL;
 }
 
+static json_t *carry_json(const struct binding_carry *carry)
+{
+    json_t *json = base_of(carry->json);
+    bool ok = json != NULL;
+
+    if (!ok)
+        return NULL;
+    put_str(json, "blob_id", carry->blob_id, &ok);
+    put_str(json, "sandbox_id", carry->sandbox_id, &ok);
+    put_str(json, "into", carry->into, &ok);
+    put_str(json, "cause", loss_words[carry->cause], &ok);
+    put_int(json, "lost_count", (int64_t)carry->lost_count, &ok);
+    put_int(json, "export_ms", carry->export_ms, &ok);
+    if (!ok)
+        json_decref(json);
+    return ok ? json : NULL;
+}
+
 static json_t *intent_json(const struct binding_intent *intent)
 {
     json_t *json = base_of(intent->json);
@@ -232,6 +250,9 @@ static json_t *part_json(const struct binding_doc *doc, enum binding_part part, 
     case BINDING_PART_LOSS:
         *ret_none = !doc->loss.set;
         return *ret_none ? NULL : loss_json(&doc->loss);
+    case BINDING_PART_CARRY:
+        *ret_none = !doc->carry.set;
+        return *ret_none ? NULL : carry_json(&doc->carry);
     case BINDING_PART_INTENTS:
         *ret_none = doc->n_intents == 0 && json_object_size(doc->intents_json) <= 1;
         return *ret_none ? NULL : intents_json(doc);
@@ -369,6 +390,15 @@ void binding_doc_drop_loss(struct binding_doc *doc)
     json_decref(doc->loss.json);
     doc->loss = (struct binding_loss){0};
     binding_doc_touch(doc, BINDING_PART_LOSS);
+}
+
+void binding_doc_drop_carry(struct binding_doc *doc)
+{
+    if (!doc->carry.set)
+        return;
+    json_decref(doc->carry.json);
+    doc->carry = (struct binding_carry){0};
+    binding_doc_touch(doc, BINDING_PART_CARRY);
 }
 
 enum berth_code binding_doc_set_spec(struct binding_doc *doc,

@@ -254,6 +254,21 @@ static enum berth_code finish(ProtobufCMessage *message, bool ok, ProtobufCMessa
     return *ret_resp ? BERTH_OK : berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
 }
 
+static Berth__Binding__V1__Carry *encode_carry(const struct binding_carry *carry)
+{
+    Berth__Binding__V1__Carry *out = malloc(sizeof *out);
+    bool ok = true;
+
+    if (!out)
+        return NULL;
+    berth__binding__v1__carry__init(out);
+    out->lost_count = carry->lost_count;
+    set_str(&out->blob_id, carry->blob_id, &ok);
+    set_str(&out->sandbox_id, carry->sandbox_id, &ok);
+    set_str(&out->into_sandbox_id, carry->into, &ok);
+    return give(&out->base, ok);
+}
+
 enum berth_code binding_encode_acquire(const struct binding_ref *ref,
                                        const struct binding_view *view,
                                        const struct binding_plan *plan,
@@ -282,6 +297,10 @@ enum berth_code binding_encode_acquire(const struct binding_ref *ref,
     if (binding_loss_pending(doc)) {
         out->loss = binding_encode_loss(&doc->loss);
         ok = ok && out->loss;
+    }
+    if (doc->carry.set) {
+        out->carry = encode_carry(&doc->carry);
+        ok = ok && out->carry;
     }
     if (locked) {
         struct binding_image image;

@@ -1,8 +1,10 @@
-/* loss.c - the LossTold call, and the operator's side of a loss: log lines and figures. */
+/* loss.c - the LossTold and ForgetCarry calls, and the operator's side of a loss: log lines and
+ * figures. */
 #include "services/binding/binding.h"
 
 #include <stdio.h>
 
+#include "common/fields/fields.h"
 #include "common/log/log.h"
 #include "services/binding/decode.h"
 
@@ -94,6 +96,46 @@ enum berth_code binding_rpc_loss_told(void *service, struct berth_call *call,
     if (!out)
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     berth__binding__v1__loss_told_response__init(out);
+    *ret_resp = &out->base;
+    return BERTH_OK;
+}
+
+/* -------------------------------------------------------------------- ForgetCarry */
+
+static enum berth_code forget_rule(void *arg, struct binding_view *view,
+                                   struct binding_plan *plan, struct berth_error *err)
+{
+    (void)plan;
+    return binding_carry_forget(view, arg, err);
+}
+
+enum berth_code binding_rpc_forget_carry(void *service, struct berth_call *call,
+                                         const ProtobufCMessage *message,
+                                         ProtobufCMessage **ret_resp, struct berth_error *err)
+{
+    const Berth__Binding__V1__ForgetCarryRequest *req =
+        (const Berth__Binding__V1__ForgetCarryRequest *)message;
+    struct binding *binding = service;
+    Berth__Binding__V1__ForgetCarryResponse *out;
+    struct binding_ref ref;
+    struct binding_view view;
+    struct binding_plan plan = {0};
+    enum berth_code code = binding_decode_ref(req->session, &ref, err);
+
+    (void)call;
+    if (!code)
+        code = berth_check_id("blob_id", req->blob_id, err);
+    if (!code)
+        code = binding_store_run(binding->store, &ref, forget_rule, req->blob_id, &view, &plan,
+                                 err);
+    if (code)
+        return code;
+    binding_plan_deinit(&plan);
+    binding_view_deinit(&view);
+    out = malloc(sizeof *out);
+    if (!out)
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    berth__binding__v1__forget_carry_response__init(out);
     *ret_resp = &out->base;
     return BERTH_OK;
 }

@@ -568,6 +568,7 @@ const struct berth_method binding_methods[] = {
     METHOD("BeginTurn", begin_turn, begin_turn, 0),
     METHOD("RenewTurn", renew_turn, renew_turn, 0),
     METHOD("EndTurn", end_turn, end_turn, BERTH_METHOD_PRIORITY),
+    METHOD("ForgetCarry", forget_carry, binding_rpc_forget_carry, BERTH_METHOD_PRIORITY),
     METHOD("LossTold", loss_told, binding_rpc_loss_told, BERTH_METHOD_PRIORITY),
     METHOD("UpdateSession", update_session, update_session, 0),
     METHOD("ResealEndpoint", reseal_endpoint, reseal_endpoint, 0),

@@ -44,6 +44,7 @@ struct cp {
     struct berth_records *records;
     struct cp_recover *recover;
     struct berth_channel *binding;
+    struct berth_channel *mover; /* the data plane, for workspaces; NULL: they do not move */
     struct cp_adapter adapters[CP_BACKENDS_MAX];
     size_t n_adapters;
     struct cp_cache *cache;

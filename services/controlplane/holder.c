@@ -100,6 +100,7 @@ static void read_grant(struct cp_holder *h)
         .create_horizon_ms = h->config->doc.create_horizon_ms,
         .must_carry = h->config->settings->workspace_on_rebuild !=
                       BERTH__CONTROL__V1__WORKSPACE_ON_REBUILD__WORKSPACE_ON_REBUILD_DROP,
+        .can_carry = h->cp->mover != NULL,
         .auto_resume = true,
     };
     read_attempt(plan->attempt, &grant->lock->token);
@@ -176,6 +177,8 @@ static enum berth_code run_step(struct cp_holder *h, const struct plan_step *ste
     case PLAN_STEP_REST:
         *ret_done = true;
         return cp_step_rest(h, err);
+    case PLAN_STEP_EXPORT:
+        return cp_step_export(h, err);
     case PLAN_STEP_REAPED:
         h->outcome = CP_REAPED;
         *ret_done = true;

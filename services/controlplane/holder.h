@@ -19,6 +19,8 @@ enum cp_outcome {
     CP_REAPED,
 };
 
+enum { CP_BLOB_ID_SIZE = 48 };
+
 struct cp_holder {
     /* Borrowed for the length of the run. */
     struct cp *cp;
@@ -44,11 +46,14 @@ struct cp_holder {
     struct plan_state plan;
     int64_t clock_ms; /* Redis' time at the grant, and ours when the run began */
     int64_t clock_tick;
-    bool create_sent;         /* and not refused: it may take effect */
-    bool released;            /* the lock was given back by a commit */
-    bool more_found;          /* more sandboxes than candidates have room for */
-    unsigned n_exists;        /* SANDBOX_EXISTS so far */
-    enum berth_reason doomed; /* answer this once everything condemned is gone */
+    bool create_sent;              /* and not refused: it may take effect */
+    bool released;                 /* the lock was given back by a commit */
+    bool more_found;               /* more sandboxes than candidates have room for */
+    char blob_id[CP_BLOB_ID_SIZE]; /* of the workspace that was exported here */
+    uint64_t carry_lost;           /* what it had to leave behind */
+    char export_error[256];        /* why it could not be exported */
+    unsigned n_exists;             /* SANDBOX_EXISTS so far */
+    enum berth_reason doomed;      /* answer this once everything condemned is gone */
 };
 
 /* Do what the grant asks for. The lock is given back in binding (in the background after a

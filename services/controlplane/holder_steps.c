@@ -70,6 +70,7 @@ static enum berth_code commit_intent(struct cp_holder *h, const struct plan_inte
 {
     CommitRequest req = BERTH__BINDING__V1__COMMIT_REQUEST__INIT;
     Intent wire = BERTH__BINDING__V1__INTENT__INIT;
+    Berth__Binding__V1__Carry carry = BERTH__BINDING__V1__CARRY__INIT;
     Google__Protobuf__Timestamp not_after = GOOGLE__PROTOBUF__TIMESTAMP__INIT;
     enum berth_code code;
 
@@ -83,6 +84,11 @@ static enum berth_code commit_intent(struct cp_holder *h, const struct plan_inte
     wire.not_after_time = &not_after;
     req.change_case = BERTH__BINDING__V1__COMMIT_REQUEST__CHANGE_INTEND;
     req.intend = &wire;
+    if (intent->kind == PLAN_INTENT_DELETE && h->plan.exported) {
+        carry.blob_id = h->blob_id;
+        carry.lost_count = h->carry_lost;
+        req.carry = &carry;
+    }
     code = commit(h, &req, true, NULL, err);
     if (!code)
         plan_note_intent(&h->plan, intent);
@@ -178,6 +184,7 @@ enum berth_code cp_step_tombstone(struct cp_holder *h, struct berth_error *err)
 {
     CommitRequest req = BERTH__BINDING__V1__COMMIT_REQUEST__INIT;
 
+    cp_carry_discard(h);
     req.change_case = BERTH__BINDING__V1__COMMIT_REQUEST__CHANGE_DELETE_SESSION;
     req.delete_session = true;
     return commit(h, &req, false, NULL, err);
@@ -382,6 +389,11 @@ static enum berth_code patch_running(struct cp_holder *h, ConnectSandboxResponse
                                      struct berth_error *err)
 {
     CommitRequest req = BERTH__BINDING__V1__COMMIT_REQUEST__INIT;
+    Berth__Binding__V1__EventDraft draft = BERTH__BINDING__V1__EVENT_DRAFT__INIT;
+    Berth__Binding__V1__EventDraft *drafts[] = {&draft};
+    Berth__Binding__V1__EventDraft__AttributesEntry entry =
+        BERTH__BINDING__V1__EVENT_DRAFT__ATTRIBUTES_ENTRY__INIT;
+    Berth__Binding__V1__EventDraft__AttributesEntry *attribute = &entry;
     ProtobufCBinaryData sealed = {0};
     Binding change;
     enum berth_code code = describe(h, resp->sandbox, resp->endpoint, &change, &sealed, err);
@@ -391,6 +403,13 @@ static enum berth_code patch_running(struct cp_holder *h, ConnectSandboxResponse
         req.patch = &change;
         req.memory_lost = resp->memory_lost;
         req.turn_token = (char *)h->turn_token;
+        draft.kind = (char *)"REBUILD_DEFERRED";
+        entry.key = (char *)"error";
+        entry.value = h->export_error;
+        draft.attributes = &attribute;
+        draft.n_attributes = 1;
+        req.events = drafts;
+        req.n_events = h->plan.export_failed && h->plan.decision == PLAN_DO_REBUILD;
         code = commit(h, &req, false, &h->bound, err);
     }
     free(sealed.data);
@@ -418,7 +437,7 @@ enum berth_code cp_step_connect(struct cp_holder *h, bool *ret_done, struct bert
         code = berth_fail(err, BERTH_REASON_SANDBOX_TRANSITIONING,
                           "it was connected and does not run");
     } else {
-        h->outcome = resp->resumed ? CP_RESUMED : CP_USED;
+        h->outcome = resp->resumed && !h->plan.export_failed ? CP_RESUMED : CP_USED;
         note_verified(h, h->plan.sandbox_id);
         code = patch_running(h, resp, err);
     }
@@ -427,7 +446,8 @@ enum berth_code cp_step_connect(struct cp_holder *h, bool *ret_done, struct bert
 }
 
 static enum berth_code commit_bind(struct cp_holder *h, Binding *binding, bool memory_lost,
-                                   size_t n_duplicates, struct berth_error *err)
+                                   size_t n_duplicates, int carry_outcome,
+                                   struct berth_error *err)
 {
     CommitRequest req = BERTH__BINDING__V1__COMMIT_REQUEST__INIT;
     Berth__Binding__V1__EventDraft draft = BERTH__BINDING__V1__EVENT_DRAFT__INIT;
@@ -438,6 +458,7 @@ static enum berth_code commit_bind(struct cp_holder *h, Binding *binding, bool m
     draft.kind = (char *)"DUPLICATE_FOUND";
     req.change_case = BERTH__BINDING__V1__COMMIT_REQUEST__CHANGE_BIND;
     req.bind = binding;
+    req.carry_outcome = (Berth__Binding__V1__CarryOutcome)carry_outcome;
     req.memory_lost = memory_lost;
     req.turn_token = (char *)h->turn_token;
     req.events = drafts;
@@ -495,7 +516,7 @@ static enum berth_code adopt_paused(struct cp_holder *h, Sandbox *sandbox, bool 
     if (binding.image)
         binding.image->generation = cp_tag_number(sandbox, CP_TAG_GENERATION);
     h->outcome = CP_ADOPTED;
-    code = commit_bind(h, &binding, false, h->plan.n_candidates - 1, err);
+    code = commit_bind(h, &binding, false, h->plan.n_candidates - 1, 0, err);
     *ret_done = !h->doomed;
     berth_message_free(known);
     return code;
@@ -504,13 +525,15 @@ static enum berth_code adopt_paused(struct cp_holder *h, Sandbox *sandbox, bool 
 enum berth_code cp_step_adopt(struct cp_holder *h, const char *sandbox_id, bool *ret_done,
                               struct berth_error *err)
 {
-    Sandbox *paused = find_paused(h, sandbox_id);
+    bool waits = h->grant->carry && !*h->grant->carry->into_sandbox_id;
+    Sandbox *paused = waits ? NULL : find_paused(h, sandbox_id);
     Binding *known = NULL;
     ConnectSandboxResponse *resp = NULL;
     ProtobufCBinaryData sealed = {0};
     uint8_t attempt[PLAN_ATTEMPT_SIZE];
     struct berth_error why;
     Binding binding;
+    int carried = 0;
     enum berth_code code;
 
     if (paused)
@@ -540,7 +563,10 @@ enum berth_code cp_step_adopt(struct cp_holder *h, const char *sandbox_id, bool 
         if (binding.image)
             binding.image->generation = cp_tag_number(resp->sandbox, CP_TAG_GENERATION);
         h->outcome = CP_ADOPTED;
-        code = commit_bind(h, &binding, resp->memory_lost, h->plan.n_candidates - 1, err);
+        code = cp_carry_in(h, resp->endpoint, &carried, err);
+        if (!code)
+            code = commit_bind(h, &binding, resp->memory_lost, h->plan.n_candidates - 1,
+                               carried, err);
         *ret_done = !h->doomed;
     }
     if (!code && !h->doomed)
@@ -572,6 +598,7 @@ static enum berth_code bind_created(struct cp_holder *h, CreateSandboxRequest *r
 {
     ProtobufCBinaryData sealed = {0};
     Binding binding;
+    int carried = 0;
     enum berth_code code;
 
     if (!resp->sandbox || !usable(resp->sandbox, resp->endpoint, resp->sandbox->sandbox_id) ||
@@ -587,9 +614,10 @@ static enum berth_code bind_created(struct cp_holder *h, CreateSandboxRequest *r
         code = cp_inbound_keep(h->cp, cp_lock_ref(h->lock), binding.sandbox_id, resp->endpoint,
                                &sealed, binding.fence, err);
     }
-    if (!code) {
-        code = commit_bind(h, &binding, false, 0, err);
-    }
+    if (!code)
+        code = cp_carry_in(h, resp->endpoint, &carried, err);
+    if (!code)
+        code = commit_bind(h, &binding, false, 0, carried, err);
     if (!code && !h->doomed)
         note_verified(h, resp->sandbox->sandbox_id);
     free(sealed.data);
@@ -636,7 +664,7 @@ enum berth_code cp_step_create(struct cp_holder *h, bool *ret_done, struct berth
 
 /* ------------------------------------------------------------- pause and keep */
 
-static enum berth_code pause_sandbox(struct cp_holder *h, struct berth_error *err)
+enum berth_code cp_pause_sandbox(struct cp_holder *h, struct berth_error *err)
 {
     PauseSandboxRequest req = BERTH__BACKEND__V1__PAUSE_SANDBOX_REQUEST__INIT;
     Google__Protobuf__Timestamp not_after;
@@ -681,7 +709,7 @@ enum berth_code cp_step_rest(struct cp_holder *h, struct berth_error *err)
 
 enum berth_code cp_step_pause(struct cp_holder *h, bool *ret_done, struct berth_error *err)
 {
-    enum berth_code code = pause_sandbox(h, err);
+    enum berth_code code = cp_pause_sandbox(h, err);
 
     if (code || h->plan.seen == PLAN_SEEN_GONE)
         return code;
@@ -697,7 +725,7 @@ enum berth_code cp_step_still(struct cp_holder *h, struct berth_error *err)
     enum berth_code code = BERTH_OK;
 
     if (!h->plan.paused && pause && pause->supported)
-        code = pause_sandbox(h, err);
+        code = cp_pause_sandbox(h, err);
     if (!code && h->plan.seen != PLAN_SEEN_GONE)
         code = cp_step_get(h, err);
     h->plan.stilled = !code;

@@ -24,6 +24,17 @@ CP_STEP cp_step_pause(struct cp_holder *h, bool *ret_done, struct berth_error *e
 CP_STEP cp_step_tombstone(struct cp_holder *h, struct berth_error *err);
 CP_STEP cp_step_still(struct cp_holder *h, struct berth_error *err);
 CP_STEP cp_step_rest(struct cp_holder *h, struct berth_error *err);
+CP_STEP cp_step_export(struct cp_holder *h, struct berth_error *err);
+
+/* holder_steps.c: pauses the bound one; seen GONE where it is. */
+CP_STEP cp_pause_sandbox(struct cp_holder *h, struct berth_error *err);
+/* holder_carry.c: what is kept of a session that is being deleted goes, if it can; else with its
+ * age. */
+void cp_carry_discard(struct cp_holder *h);
+/* holder_carry.c: the workspace that waits is unpacked into a sandbox that is not bound yet.
+ * *ret: a CarryOutcome. Errors: it waits on. */
+CP_STEP cp_carry_in(struct cp_holder *h, const Berth__Common__V1__DataPlaneEndpoint *endpoint,
+                    int *ret, struct berth_error *err);
 
 /* Redis' time, or a little before it: the clock that intents end by. */
 int64_t cp_holder_now_ms(const struct cp_holder *h);

@@ -29,6 +29,7 @@ struct settings {
     char *journal;
     bool journal_skip_damaged;
     char *binding;
+    char *dataplane;
     char *adapter_local, *adapter_docker, *adapter_e2b, *adapter_cube;
     int64_t verify_interval, resolve_timeout;
     int64_t backend_calls;
@@ -61,6 +62,9 @@ static const struct berth_config_key keys[] = {
     KEY(journal_skip_damaged, BOOL, "false",
         "go on where the journal is damaged, without the entries that stood there"),
     KEY(binding, STR, "", "target of binding; empty: its socket in run_dir"),
+    KEY(dataplane, STR, "",
+        "target of the data plane that moves workspaces; empty: its socket in run_dir; off: "
+        "none"),
     KEY(adapter_local, STR, "", "target of the adapter of backend local; empty: its socket"),
     KEY(adapter_docker, STR, "", "of backend docker"),
     KEY(adapter_e2b, STR, "", "of backend e2b"),
@@ -109,6 +113,7 @@ static void cp_free(struct cp *cp)
     cp->cache = cp_cache_free(cp->cache);
     cp->locks = cp_locks_free(cp->locks);
     cp->binding = berth_channel_free(cp->binding);
+    cp->mover = berth_channel_free(cp->mover);
     for (size_t i = 0; i < cp->n_adapters; i++)
         berth_channel_free(cp->adapters[i].channel);
     cp->verified = cp_verified_free(cp->verified);
@@ -134,6 +139,9 @@ static enum berth_code open_peers(struct cp *cp, const struct settings *c,
     enum berth_code code =
         berth_peer_channel(cp->runtime, "binding", c->binding, NULL, &cp->binding, err);
 
+    if (!code && strcmp(c->dataplane, "off") != 0)
+        code =
+            berth_peer_channel(cp->runtime, "dataplane", c->dataplane, NULL, &cp->mover, err);
     for (size_t i = 0; !code && i < BERTH_COUNT(adapters); i++) {
         struct cp_adapter *adapter = &cp->adapters[cp->n_adapters];
 

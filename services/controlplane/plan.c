@@ -100,15 +100,25 @@ static struct plan_step next_verify(const struct plan_state *s)
     return step_on(PLAN_STEP_CONNECT, s->sandbox_id);
 }
 
+/* It goes only when its workspace is safe. One that was frozen for that, in vain, is woken. */
+static struct plan_step next_rebuild(const struct plan_state *s)
+{
+    if (s->cordoned || (s->must_carry && !s->can_carry))
+        return s->running ? step_on(PLAN_STEP_KEEP, s->sandbox_id) : next_verify(s);
+    if (!s->must_carry || s->exported)
+        return step_on(PLAN_STEP_CONDEMN, s->sandbox_id);
+    if (s->seen == PLAN_SEEN_GONE)
+        return step_on(PLAN_STEP_GONE, s->sandbox_id);
+    return step_on(s->export_failed ? PLAN_STEP_CONNECT : PLAN_STEP_EXPORT, s->sandbox_id);
+}
+
 static struct plan_step next_bound(const struct plan_state *s)
 {
     if (!s->same_account)
         return fail(BERTH_REASON_ACCOUNT_CHANGED);
     switch (s->decision) {
     case PLAN_DO_REBUILD:
-        if (!s->must_carry && !s->cordoned)
-            return step_on(PLAN_STEP_CONDEMN, s->sandbox_id);
-        return s->running ? step_on(PLAN_STEP_KEEP, s->sandbox_id) : next_verify(s);
+        return next_rebuild(s);
     case PLAN_DO_DELETE:
         return step_on(PLAN_STEP_CONDEMN, s->sandbox_id);
     case PLAN_DO_PAUSE:
@@ -209,8 +219,11 @@ static struct plan_step next_idle(const struct plan_state *s)
         return step_on(PLAN_STEP_CONNECT, s->sandbox_id);
     if (!s->stilled)
         return step_on(PLAN_STEP_STILL, s->sandbox_id);
-    return step_on(s->want == PLAN_IDLE_KILL ? PLAN_STEP_CONDEMN : PLAN_STEP_REST,
-                   s->sandbox_id);
+    if (s->want != PLAN_IDLE_KILL)
+        return step_on(PLAN_STEP_REST, s->sandbox_id);
+    if (!s->must_carry || !s->can_carry || s->exported)
+        return step_on(PLAN_STEP_CONDEMN, s->sandbox_id);
+    return step_on(s->export_failed ? PLAN_STEP_CONNECT : PLAN_STEP_EXPORT, s->sandbox_id);
 }
 
 static struct plan_step next_reaping(const struct plan_state *s)
@@ -295,7 +308,7 @@ const char *plan_step_name(enum plan_step_kind kind)
         [PLAN_STEP_CREATE] = "create", [PLAN_STEP_INTEND_PAUSE] = "intend-pause",
         [PLAN_STEP_PAUSE] = "pause",   [PLAN_STEP_TOMBSTONE] = "tombstone",
         [PLAN_STEP_STILL] = "still",   [PLAN_STEP_REST] = "rest",
-        [PLAN_STEP_REAPED] = "reaped",
+        [PLAN_STEP_REAPED] = "reaped", [PLAN_STEP_EXPORT] = "export",
     };
 
     return names[kind];

@@ -79,7 +79,8 @@ struct plan_state {
     int64_t now_ms;            /* Redis' time, or a little before it */
 
     /* The config. */
-    bool must_carry; /* a rebuild has to carry the workspace over, and nobody can */
+    bool must_carry; /* the workspace goes along when a sandbox is replaced */
+    bool can_carry;  /* there is who can do that */
     bool cordoned;   /* nothing new is created */
     bool auto_resume;
 
@@ -92,6 +93,7 @@ struct plan_state {
     enum plan_seen seen;
     bool stilled; /* idle: no call reaches it any more, and nobody has used it of late */
     bool used;    /* idle: somebody has */
+    bool exported, export_failed; /* its workspace, by this holder */
 
     struct plan_intent intents[PLAN_INTENTS_MAX];
     size_t n_intents;
@@ -125,6 +127,7 @@ enum plan_step_kind {
     PLAN_STEP_STILL,         /* idle: pause the bound one if it can be, look when it was used */
     PLAN_STEP_REST,          /* idle: commit it as paused, release */
     PLAN_STEP_REAPED,        /* release; what was to go is gone */
+    PLAN_STEP_EXPORT,        /* pause the bound one if it can be, export its workspace */
 };
 
 struct plan_step {

@@ -9,6 +9,7 @@
 #include "services/controlplane/backend.h"
 #include "services/controlplane/binding.h"
 #include "services/controlplane/config_check.h"
+#include "services/controlplane/mover.h"
 
 typedef Berth__Binding__V1__AcquireRequest AcquireRequest;
 typedef Berth__Binding__V1__AcquireResponse AcquireResponse;
@@ -109,6 +110,7 @@ static enum cp_outcome outcome_of(enum cp_outcome outcome, const Berth__Binding_
 
 static void answer_used(struct resolve *r)
 {
+    const Berth__Binding__V1__Carry *carry = r->grant->carry;
     const struct cp_resolved resolved = {
         .record = r->grant->session,
         .binding = r->grant->binding,
@@ -120,6 +122,8 @@ static void answer_used(struct resolve *r)
         .turn_running = r->grant->turn_running,
     };
 
+    if (carry && strcmp(carry->into_sandbox_id, r->grant->binding->sandbox_id) == 0)
+        cp_carry_used(r->cp, r->request.session, carry);
     answer(r, &resolved);
 }
 

@@ -495,6 +495,7 @@ static void start_planes(struct town *town, const struct town_options *options)
         add(plane, "--journal=%s/cp%u.journal", town->dir, i);
         add(plane, "--binding=unix:%s/binding.sock", town->binding.run_dir);
         add(plane, "--adapter_local=%s", town->fake->target);
+        add(plane, "--dataplane=off"); /* nobody serves it here */
         if (options->deaf)
             add(plane, "--redis_connections=3");
         if (options->verify)

@@ -18,6 +18,9 @@
 #define TURNS                                                                                  \
     "{\"active_ms\":3,\"list\":[{\"kind\":\"turn\",\"token\":\"t.x\",\"deadline_ms\":5}]}"
 
+#define CARRY                                                                                  \
+    "{\"blob_id\":\"b1\",\"sandbox_id\":\"s0\",\"into\":\"s1\",\"cause\":\"rebuilt\","         \
+    "\"lost_count\":3,\"export_ms\":8}"
 #define LOSS                                                                                   \
     "{\"cause\":\"gone\",\"memory\":true,\"workspace\":true,\"packages\":true,"                \
     "\"sandbox_id\":\"s0\",\"number\":2,\"lost_ms\":8,\"told_ms\":9}"
@@ -45,10 +48,10 @@ static void decode(const char *const *pairs, struct binding_doc *ret)
     berth_doc_deinit(&raw);
 }
 
-static const char *const whole[] = {"rev",      REV,     "config",  "c1",    "session", SESSION,
-                                    "fence",    "7",     "seq",     "4",     "lock",    LOCK,
-                                    "binding",  BINDING, "intents", INTENTS, "turns",   TURNS,
-                                    "endpoint", "xyz",   "loss",    LOSS,    NULL};
+static const char *const whole[] = {
+    "rev",      REV,    "config", "c1",      "session", SESSION,   "fence", "7",     "seq",
+    "4",        "lock", LOCK,     "binding", BINDING,   "intents", INTENTS, "turns", TURNS,
+    "endpoint", "xyz",  "loss",   LOSS,      "carry",   CARRY,     NULL};
 
 /* All of it is read, and an absent hash is an absent document. */
 START_TEST(doc_decode__whole__read)
@@ -73,6 +76,12 @@ START_TEST(doc_decode__whole__read)
     ck_assert_uint_eq(doc.loss.number, 2);
     ck_assert_int_eq(doc.loss.told_ms, 9);
     ck_assert(doc.loss.memory && doc.loss.workspace && doc.loss.packages && !doc.loss.open);
+    ck_assert_str_eq(doc.carry.blob_id, "b1");
+    ck_assert_str_eq(doc.carry.sandbox_id, "s0");
+    ck_assert_str_eq(doc.carry.into, "s1");
+    ck_assert_int_eq(doc.carry.cause, BINDING_LOSS_REBUILT);
+    ck_assert_uint_eq(doc.carry.lost_count, 3);
+    ck_assert_int_eq(doc.carry.export_ms, 8);
     ck_assert_uint_eq(doc.dirty, 0);
     binding_doc_deinit(&doc);
     ck_assert_int_eq(binding_doc_decode(&none, &doc, NULL), BERTH_OK);
@@ -138,6 +147,8 @@ static const struct {
                          "\"later\":2}"},
     {BINDING_PART_LOSS, "{\"cause\":\"memory\",\"memory\":true,\"sandbox_id\":\"s0\","
                         "\"number\":1,\"later\":[]}"},
+    {BINDING_PART_CARRY, "{\"blob_id\":\"b\",\"sandbox_id\":\"s0\",\"cause\":\"reaped\","
+                         "\"later\":1}"},
 };
 
 static int count(const char *text, const char *word)

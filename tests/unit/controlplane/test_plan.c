@@ -54,7 +54,8 @@ struct world {
     struct plan_candidate boxes[4];
     size_t n_boxes;
     enum plan_seen seen;
-    bool used; /* while it was being stilled */
+    bool used;    /* while it was being stilled */
+    bool no_room; /* a workspace cannot be exported */
 };
 
 static void apply(struct plan_state *s, const struct plan_step *step, struct world *world)
@@ -96,6 +97,11 @@ static void apply(struct plan_state *s, const struct plan_step *step, struct wor
         break;
     case PLAN_STEP_INTEND_PAUSE:
         intend(s, PLAN_INTENT_PAUSE, mine, step->sandbox_id);
+        break;
+    case PLAN_STEP_EXPORT:
+        s->seen = world->seen;
+        s->export_failed = world->no_room;
+        s->exported = !world->no_room && world->seen != PLAN_SEEN_GONE;
         break;
     default:
         break;
@@ -374,6 +380,41 @@ START_TEST(rebuild__cannot__kept)
 }
 END_TEST
 
+/* The workspace is exported before its sandbox is condemned; where that fails it stays. */
+START_TEST(rebuild__carry__exported_first_or_kept)
+{
+    struct plan_state s = start(PLAN_ENSURE, PLAN_DO_REBUILD);
+
+    bind_box(&s, "S1");
+    s.must_carry = s.can_carry = true;
+    ck_assert_str_eq(trace(s, (struct world){0}),
+                     "export S1, condemn S1, delete S1, intend-create, create");
+    ck_assert_str_eq(trace(s, (struct world){.no_room = true}), "export S1, connect S1");
+    ck_assert_str_eq(trace(s, (struct world){.seen = PLAN_SEEN_GONE}),
+                     "export S1, gone S1, intend-create, create");
+    s.must_carry = false;
+    ck_assert_str_eq(trace(s, (struct world){0}),
+                     "condemn S1, delete S1, intend-create, create");
+    s.must_carry = s.cordoned = true;
+    ck_assert_str_eq(trace(s, (struct world){0}), "keep S1");
+}
+END_TEST
+
+/* So does an idle kill; a workspace that cannot be exported keeps its sandbox. */
+START_TEST(idle_kill__carry__exported_first_or_woken)
+{
+    struct plan_state s = start(PLAN_IDLE_KILL, PLAN_DO_PAUSE);
+
+    bind_box(&s, "S1");
+    s.must_carry = s.can_carry = true;
+    ck_assert_str_eq(trace(s, (struct world){0}),
+                     "still S1, export S1, condemn S1, delete S1, reaped");
+    ck_assert_str_eq(trace(s, (struct world){.no_room = true}),
+                     "still S1, export S1, connect S1");
+    ck_assert_str_eq(trace(s, (struct world){.used = true}), "still S1, connect S1");
+}
+END_TEST
+
 /* --------------------------------------------------------------------- pause */
 
 START_TEST(pause__intent_first__then_paused)
@@ -502,6 +543,8 @@ int main(void)
     tcase_add_test(all, verify__other_account__nothing_touched);
     tcase_add_test(all, rebuild__drop__condemned_deleted_created);
     tcase_add_test(all, rebuild__cannot__kept);
+    tcase_add_test(all, rebuild__carry__exported_first_or_kept);
+    tcase_add_test(all, idle_kill__carry__exported_first_or_woken);
     tcase_add_test(all, pause__intent_first__then_paused);
     tcase_add_test(all, delete__every_crash_point__ends_in_a_tombstone);
     tcase_add_test(all, existing__nothing_bound__said);

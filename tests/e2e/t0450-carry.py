@@ -1,0 +1,160 @@
+#!/usr/bin/python3
+"""t0450-carry - a rebuild between turns: the workspace goes along to the new sandbox, whatever is killed
+on the way, or the old sandbox stays."""
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import tap  # noqa: E402
+from suite import Failure, TestSuite, pb, wait_for  # noqa: E402
+
+REBUILT, USED, REPLACED = (pb.control.RESOLVE_OUTCOME_REBUILT, pb.control.RESOLVE_OUTCOME_USED,
+                           pb.control.RESOLVE_OUTCOME_REPLACED)
+MAKE = r"""set -e; mkdir -p a/b packages/tool && printf 'work of hours' > a/b/file && chmod 0741 a/b/file
+touch -d '2001-02-03 04:05:06.789012345Z' a/b/file; ln a/b/file hard; ln -s a/b/file soft
+printf '#!/bin/sh\necho tool works\n' > packages/tool/tool; chmod +x packages/tool/tool
+head -c 4000000 /dev/urandom > data; sha256sum data > sum"""
+SHOW = "stat -c '%n %a %.Y %h' a/b/file; cat hard soft; sha256sum -c --quiet sum; packages/tool/tool"
+
+
+def flip(suite):
+    """Every sandbox of the config is of an image that is to be rebuilt from now on."""
+    suite.generation += 1
+    image = '{"generation":%d,"rebuild_before":%d}' % (suite.generation, suite.generation)
+    subprocess.run(["redis-cli", "-s", suite.path("run", "redis.sock"), "HSET", "berth:{default}:c/local", "image", image,
+                    "rev", "%016x" % random.getrandbits(64)], check=True, stdout=subprocess.DEVNULL)
+
+
+def events(suite, session, kind):
+    page = suite.api.events.ListEvents(pb.control.ListEventsRequest(tenant_id="default", session_id=session))
+    return [event for event in page.events if event.kind == kind]
+
+
+def box_of(answer):
+    return answer.session.sandbox.sandbox_id
+
+
+def shell(suite, session, text, turn=""):
+    result = suite.api.run(session, text, turn=turn)
+    tap.equal(result.exited.exit_code, 0, result.stderr.decode(errors="replace"))
+    return result.stdout
+
+
+def blobs(suite):
+    return [name for _, _, names in os.walk(suite.path("blobs")) for name in names]
+
+
+def is_forgotten(suite, session):
+    """The next use is the sign that the tar is not needed any more."""
+    suite.api.run(session, "true")
+    wait_for(lambda: not blobs(suite), 10, "the tar is removed once the new sandbox is used")
+
+
+# Next turn: another sandbox with the same files, modes, times and links, the package that was installed
+# there works, and the answer says what is not there any more.
+def rebuild__next_turn__workspace_carried_process_told(suite):
+    api = suite.api
+    before = api.resolve("s1", config="local")
+    turn = api.begin_turn("s1")
+    api.resolve("s1", turn=turn)
+    shell(suite, "s1", MAKE, turn)
+    shown = shell(suite, "s1", SHOW, turn)
+    api.run("s1", "nohup sleep 1000 > /dev/null 2>&1 &", turn=turn)
+    flip(suite)
+    tap.equal(box_of(api.resolve("s1", turn=turn)), box_of(before), "not under a turn")
+    api.end_turn("s1", turn)
+    turn = api.begin_turn("s1")
+    after = api.resolve("s1", turn=turn)
+    tap.equal((after.outcome, box_of(after) != box_of(before)), (REBUILT, True), after)
+    tap.equal([word.split(":")[0] for word in after.lost], ["memory", "packages"])
+    tap.equal(shell(suite, "s1", SHOW, turn), shown)
+    tap.equal(api.run("s1", "pgrep sleep", turn=turn).exited.exit_code, 1)
+    api.end_turn("s1", turn)
+    is_forgotten(suite, "s1")
+    tap.equal(api.resolve("s1").outcome, USED)
+
+
+# With DROP the workspace goes, and that is told.
+def rebuild__drop__workspace_lost_and_told(suite):
+    api = suite.api
+    api.configs.UpdateConfig(pb.control.UpdateConfigRequest(
+        config=pb.control.SandboxConfig(tenant_id="default", config_id="local",
+                                        workspace_on_rebuild=pb.control.WORKSPACE_ON_REBUILD_DROP),
+        update_mask={"paths": ["workspace_on_rebuild"]}))
+    flip(suite)
+    after = api.resolve("s1")
+    tap.equal((after.outcome, len(after.lost)), (REBUILT, 3), after)
+    tap.equal(shell(suite, "s1", "ls"), b"input\noutput\n")
+    api.configs.UpdateConfig(pb.control.UpdateConfigRequest(
+        config=pb.control.SandboxConfig(tenant_id="default", config_id="local",
+                                        workspace_on_rebuild=pb.control.WORKSPACE_ON_REBUILD_CARRY),
+        update_mask={"paths": ["workspace_on_rebuild"]}))
+
+
+# No room to carry it: the old sandbox stays, and what runs in it, each turn anew, until there is.
+def rebuild__export_fails__old_sandbox_stays_and_runs(suite):
+    api = suite.api
+    box = box_of(api.resolve("s2", config="local"))
+    shell(suite, "s2", MAKE)
+    api.run("s2", "nohup sleep 1000 > /dev/null 2>&1 &")
+    shutil.rmtree(suite.path("blobs", "default"), ignore_errors=True)
+    with open(suite.path("blobs", "default"), "w"):
+        pass
+    flip(suite)
+    for _ in range(2):
+        turn = api.begin_turn("s2")
+        answer = api.resolve("s2", turn=turn)
+        tap.equal((answer.outcome, box_of(answer), list(answer.lost)), (USED, box, []), answer)
+        tap.check(shell(suite, "s2", "pgrep sleep", turn), "what ran is asleep or gone")
+        api.end_turn("s2", turn)
+    os.remove(suite.path("blobs", "default"))
+    turn = api.begin_turn("s2")
+    answer = api.resolve("s2", turn=turn)
+    tap.equal((answer.outcome, box_of(answer) != box), (REBUILT, True), answer)
+    shell(suite, "s2", SHOW, turn)
+    api.end_turn("s2", turn)
+    is_forgotten(suite, "s2")
+
+
+# kill -9 of control plane, data plane or adapter at any moment of a rebuild: the files are there in the end.
+def rebuild__processes_killed_at_any_moment__workspace_is_kept(suite):
+    api = suite.api
+    seed = int(os.environ.get("BERTH_SEED", time.time_ns() % 1000000))
+    print(f"# seed {seed}")
+    rng = random.Random(seed)
+    api.resolve("s3", config="local")
+    shell(suite, "s3", MAKE)
+    for name in ("controlplane", "dataplane", "controlplane", "adapter-local", "controlplane", "dataplane"):
+        flip(suite)
+        call = api.sessions._stub.ResolveSession.future(pb.control.ResolveSessionRequest(session=api.ref("s3")), timeout=20)
+        time.sleep(rng.random() * 0.12)
+        suite.kill9(name)
+        call.cancel()
+        suite.restart(name)
+        answer = wait_for(lambda: resolved(suite, "s3"), 40, "it resolves again")
+        tap.check(not [word for word in answer.lost if word.startswith("workspace")], name, answer)
+        shell(suite, "s3", SHOW)
+    is_forgotten(suite, "s3")
+
+
+def resolved(suite, session):
+    try:
+        return suite.api.resolve(session, timeout=10)
+    except Failure:
+        return None
+
+
+class Suite(TestSuite):
+    def __enter__(self):
+        super().__enter__()
+        self.api = self.client()
+        self.generation = 1
+        return self
+
+
+if __name__ == "__main__":
+    tap.main(globals(), lambda: Suite(options={"binding": {"lock_lease": "3s"}}))
