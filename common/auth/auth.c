@@ -1,75 +1,45 @@
-#include "common/auth/auth.h"
+#include "common/auth/internal.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 
-#include "common/auth/rate.h"
 #include "common/crypto/crypto.h"
 #include "common/time/time.h"
 
 enum {
     MAX_AGE_MS = 5000,
-    N_BUCKETS = 1024,
     ENTRIES_MAX = 8192,
     UNKNOWN_MAX = 1024, /* entries that say: no such token */
-    LOOKS_MAX = 256,    /* look-ups at once */
     PARKED_MAX = 2048,  /* calls that wait for one */
 };
 
-/* A principal that entries and calls share. */
-struct known {
-    atomic_uint refs;
-    struct berth_principal principal;
-};
-
 /* A call that waits for a look-up. */
-struct waiter {
-    struct waiter *next;
+struct auth_waiter {
+    struct auth_waiter *next;
     struct berth_call *call;
     const struct berth_rule *rule;
     struct berth_token token;
 };
 
-struct entry {
-    struct entry *next;
-    char id[BERTH_TOKEN_ID_SIZE];
-    int64_t loaded_tick; /* INT64_MIN: never, or to be looked up anew */
-    struct known *known; /* NULL: no such token */
-    bool looking;        /* it stays until that is answered */
-    bool forget;         /* what is being looked up may be old */
-    struct waiter *waiters;
-};
-
-struct berth_auth {
-    struct berth_auth_options options;
-    struct berth_rate *rate;
-    struct berth_gate gate;
-    pthread_mutex_t mutex; /* all below */
-    pthread_cond_t quiet;
-    unsigned n_looks, n_parked, n_entries, n_unknown, sweep;
-    uint64_t n_begun;
-    struct entry *buckets[N_BUCKETS];
-};
-
-struct berth_auth_look {
-    struct berth_auth *auth;
-    char id[BERTH_TOKEN_ID_SIZE];
-    int64_t tick; /* when it began: the age counts from there */
-};
-
-static struct known *known_ref(struct known *known)
+struct auth_known *auth_known_ref(struct auth_known *known)
 {
     atomic_fetch_add_explicit(&known->refs, 1, memory_order_relaxed);
     return known;
 }
 
-static void known_unref(void *arg)
+void auth_known_unref(struct auth_known *known)
 {
-    struct known *known = arg;
-
     if (known && atomic_fetch_sub_explicit(&known->refs, 1, memory_order_acq_rel) == 1)
         free(known);
+}
+
+static void guest_free(void *arg)
+{
+    struct auth_guest *guest = arg;
+
+    if (guest->entry)
+        auth_streams_remove(guest);
+    auth_known_unref(guest->known);
+    free(guest);
 }
 
 /* ------------------------------------------------------------------------- table */
@@ -80,33 +50,38 @@ static unsigned hash(const char *id)
 
     for (; *id; id++)
         value = (value ^ (unsigned char)*id) * 16777619U;
-    return value % N_BUCKETS;
+    return value % AUTH_BUCKETS;
 }
 
-static struct entry *find(struct berth_auth *auth, const char *id)
+struct auth_entry *auth_find(struct berth_auth *auth, const char *id)
 {
-    struct entry *entry = auth->buckets[hash(id)];
+    struct auth_entry *entry = auth->buckets[hash(id)];
 
     while (entry && strcmp(entry->id, id) != 0)
         entry = entry->next;
     return entry;
 }
 
-static bool is_unknown(const struct entry *entry)
+static bool is_pinned(const struct auth_entry *entry)
+{
+    return entry->looking || entry->guests;
+}
+
+static bool is_unknown(const struct auth_entry *entry)
 {
     return !entry->known && !entry->looking;
 }
 
-static void remove_entry(struct berth_auth *auth, struct entry *entry)
+static void remove_entry(struct berth_auth *auth, struct auth_entry *entry)
 {
-    struct entry **at = &auth->buckets[hash(entry->id)];
+    struct auth_entry **at = &auth->buckets[hash(entry->id)];
 
     while (*at != entry)
         at = &(*at)->next;
     *at = entry->next;
     auth->n_entries--;
     auth->n_unknown -= is_unknown(entry);
-    known_unref(entry->known);
+    auth_known_unref(entry->known);
     free(entry);
 }
 
@@ -114,13 +89,13 @@ static void remove_entry(struct berth_auth *auth, struct entry *entry)
  * push out guesses. */
 static void make_room(struct berth_auth *auth, bool unknown)
 {
-    for (unsigned i = 0; i < N_BUCKETS; i++) {
-        struct entry *entry = auth->buckets[auth->sweep++ % N_BUCKETS];
+    for (unsigned i = 0; i < AUTH_BUCKETS; i++) {
+        struct auth_entry *entry = auth->buckets[auth->sweep++ % AUTH_BUCKETS];
 
         while (entry) {
-            struct entry *next = entry->next;
+            struct auth_entry *next = entry->next;
 
-            if (!entry->looking && (!unknown || !entry->known))
+            if (!is_pinned(entry) && (!unknown || !entry->known))
                 remove_entry(auth, entry);
             entry = next;
         }
@@ -129,9 +104,9 @@ static void make_room(struct berth_auth *auth, bool unknown)
     }
 }
 
-static struct entry *add(struct berth_auth *auth, const char *id)
+struct auth_entry *auth_add(struct berth_auth *auth, const char *id)
 {
-    struct entry *entry;
+    struct auth_entry *entry;
     unsigned at = hash(id);
 
     if (auth->n_entries >= ENTRIES_MAX)
@@ -174,9 +149,10 @@ static enum berth_code count(struct berth_auth *auth, const struct berth_princip
  * same way. */
 static enum berth_code decide(struct berth_auth *auth, struct berth_call *call,
                               const struct berth_rule *rule, const struct berth_token *token,
-                              struct known *known, struct berth_error *err)
+                              struct auth_known *known, struct berth_error *err)
 {
     static const uint8_t nobody[BERTH_TOKEN_HASH_SIZE];
+    struct auth_guest *guest;
     const uint8_t *wanted = known ? known->principal.token.hash : nobody;
     bool same = berth_equal_secret(wanted, token->hash, BERTH_TOKEN_HASH_SIZE);
     enum berth_code code;
@@ -186,13 +162,18 @@ static enum berth_code decide(struct berth_auth *auth, struct berth_call *call,
     code = berth_rule_admit(rule, &known->principal, berth_now_ms(), err);
     if (!code)
         code = count(auth, &known->principal, err);
-    if (!code)
-        berth_call_set_user(call, known_ref(known), known_unref);
-    return code;
+    if (code)
+        return code;
+    guest = calloc(1, sizeof *guest);
+    if (!guest)
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    *guest = (struct auth_guest){.auth = auth, .rule = rule, .known = auth_known_ref(known)};
+    berth_call_set_user(call, guest, guest_free);
+    return BERTH_OK;
 }
 
-static void admit(struct berth_auth *auth, struct waiter *waiter, enum berth_code code,
-                  struct known *known, const struct berth_error *why)
+static void admit(struct berth_auth *auth, struct auth_waiter *waiter, enum berth_code code,
+                  struct auth_known *known, const struct berth_error *why)
 {
     struct berth_error err = {0};
 
@@ -207,17 +188,17 @@ static void admit(struct berth_auth *auth, struct waiter *waiter, enum berth_cod
 /* ------------------------------------------------------------------------ look up */
 
 /* Without the mutex: it may be answered at once. */
-static void begin_look(struct berth_auth *auth, struct berth_auth_look *look)
+void auth_begin_look(struct berth_auth *auth, struct berth_auth_look *look)
 {
     auth->options.look(auth->options.arg, look->id, look);
 }
 
 /* With the mutex held. NULL: too many, or no memory. */
-static struct berth_auth_look *new_look(struct berth_auth *auth, const char *id)
+struct berth_auth_look *auth_new_look(struct berth_auth *auth, const char *id)
 {
     struct berth_auth_look *look;
 
-    if (auth->n_looks >= LOOKS_MAX)
+    if (auth->n_looks >= AUTH_LOOKS_MAX)
         return NULL;
     look = calloc(1, sizeof *look);
     if (!look)
@@ -231,24 +212,25 @@ static struct berth_auth_look *new_look(struct berth_auth *auth, const char *id)
 }
 
 /* With the mutex held: what the look-up says, into its entry. */
-static struct waiter *settle(struct berth_auth *auth, struct entry *entry,
-                             const struct berth_auth_look *look, bool told, struct known *known)
+static struct auth_waiter *settle(struct berth_auth *auth, struct auth_entry *entry,
+                                  const struct berth_auth_look *look, bool told,
+                                  struct auth_known *known)
 {
-    struct waiter *waiters = BERTH_STEAL(entry->waiters);
+    struct auth_waiter *waiters = BERTH_STEAL(entry->waiters);
 
     if (told) {
-        known_unref(entry->known);
-        entry->known = known ? known_ref(known) : NULL;
+        auth_known_unref(entry->known);
+        entry->known = known ? auth_known_ref(known) : NULL;
         entry->loaded_tick = entry->forget ? INT64_MIN : look->tick;
     }
     entry->looking = false;
     entry->forget = false;
     auth->n_unknown += is_unknown(entry);
-    if (is_unknown(entry) && entry->loaded_tick == INT64_MIN)
+    if (is_unknown(entry) && entry->loaded_tick == INT64_MIN && !entry->guests)
         remove_entry(auth, entry);
     else if (auth->n_unknown > UNKNOWN_MAX)
         make_room(auth, true);
-    for (struct waiter *waiter = waiters; waiter; waiter = waiter->next)
+    for (struct auth_waiter *waiter = waiters; waiter; waiter = waiter->next)
         auth->n_parked--;
     return waiters;
 }
@@ -257,9 +239,9 @@ void berth_auth_found(struct berth_auth_look *look, enum berth_code code,
                       const struct berth_principal *found, const struct berth_error *why)
 {
     struct berth_auth *auth = look->auth;
-    struct known *known = NULL;
+    struct auth_known *known = NULL;
     struct berth_error err = {0};
-    struct waiter *waiters;
+    struct auth_waiter *waiters;
 
     if (code)
         err = *why;
@@ -273,16 +255,16 @@ void berth_auth_found(struct berth_auth_look *look, enum berth_code code,
         }
     }
     pthread_mutex_lock(&auth->mutex);
-    waiters = settle(auth, find(auth, look->id), look, !code, known);
+    waiters = settle(auth, auth_find(auth, look->id), look, !code, known);
     pthread_mutex_unlock(&auth->mutex);
 
     while (waiters) {
-        struct waiter *waiter = waiters;
+        struct auth_waiter *waiter = waiters;
 
         waiters = waiter->next;
         admit(auth, waiter, code, known, &err);
     }
-    known_unref(known);
+    auth_known_unref(known);
     free(look);
     /* Last: from here on berth_auth_free() may go on. */
     pthread_mutex_lock(&auth->mutex);
@@ -292,12 +274,12 @@ void berth_auth_found(struct berth_auth_look *look, enum berth_code code,
 }
 
 /* With the mutex held. *ret_look: to be begun by the caller. */
-static enum berth_code park(struct berth_auth *auth, struct entry *entry,
+static enum berth_code park(struct berth_auth *auth, struct auth_entry *entry,
                             struct berth_call *call, const struct berth_rule *rule,
                             const struct berth_token *token, struct berth_auth_look **ret_look,
                             struct berth_error *err)
 {
-    struct waiter *waiter;
+    struct auth_waiter *waiter;
     struct berth_auth_look *look = NULL;
     bool asked = entry && entry->looking;
 
@@ -305,9 +287,9 @@ static enum berth_code park(struct berth_auth *auth, struct entry *entry,
         return berth_fail(err, BERTH_REASON_OVERLOADED, NULL);
     waiter = calloc(1, sizeof *waiter);
     if (waiter && !asked)
-        look = new_look(auth, token->id);
+        look = auth_new_look(auth, token->id);
     if (waiter && !entry && look)
-        entry = add(auth, token->id);
+        entry = auth_add(auth, token->id);
     if (!waiter || !entry || (!asked && !look)) {
         if (look) {
             auth->n_looks--;
@@ -318,8 +300,8 @@ static enum berth_code park(struct berth_auth *auth, struct entry *entry,
     }
     auth->n_unknown -= is_unknown(entry);
     entry->looking = true;
-    *waiter =
-        (struct waiter){.next = entry->waiters, .call = call, .rule = rule, .token = *token};
+    *waiter = (struct auth_waiter){
+        .next = entry->waiters, .call = call, .rule = rule, .token = *token};
     entry->waiters = waiter;
     auth->n_parked++;
     *ret_look = look;
@@ -334,18 +316,18 @@ static enum berth_code check_token(struct berth_auth *auth, struct berth_call *c
 {
     int64_t tick = berth_tick_ms();
     struct berth_auth_look *look = NULL;
-    struct known *known = NULL;
-    struct entry *entry;
+    struct auth_known *known = NULL;
+    struct auth_entry *entry;
     enum berth_code code;
 
     pthread_mutex_lock(&auth->mutex);
-    entry = find(auth, token->id);
+    entry = auth_find(auth, token->id);
     if (entry && entry->loaded_tick >= tick - auth->options.max_age_ms) {
         code = BERTH_OK;
-        known = entry->known ? known_ref(entry->known) : NULL;
+        known = entry->known ? auth_known_ref(entry->known) : NULL;
         if (known && !entry->looking &&
             entry->loaded_tick < tick - auth->options.refresh_age_ms) {
-            look = new_look(auth, token->id); /* none: it ages */
+            look = auth_new_look(auth, token->id); /* none: it ages */
             entry->looking = look != NULL;
         }
     } else {
@@ -355,9 +337,9 @@ static enum berth_code check_token(struct berth_auth *auth, struct berth_call *c
 
     if (!code)
         code = decide(auth, call, rule, token, known, err);
-    known_unref(known);
+    auth_known_unref(known);
     if (look)
-        begin_look(auth, look);
+        auth_begin_look(auth, look);
     return code;
 }
 
@@ -386,12 +368,14 @@ static enum berth_code enter(void *arg, struct berth_call *call, struct berth_er
 static enum berth_code judge(void *arg, struct berth_call *call,
                              const ProtobufCMessage *request, struct berth_error *err)
 {
-    const struct berth_principal *principal = berth_principal_of(call);
+    struct auth_guest *guest = berth_call_user(call);
+    const struct berth_auth *auth = arg;
 
-    (void)arg;
-    if (!principal)
+    if (!guest)
         return BERTH_OK; /* a service of the suite */
-    return berth_rule_judge(berth_rule_find(berth_call_path(call)), principal, request, err);
+    if (auth->options.loop && berth_call_is_open(call))
+        auth_streams_add(guest, call);
+    return berth_rule_judge(guest->rule, &guest->known->principal, request, err);
 }
 
 /* -------------------------------------------------------------------------- life */
@@ -424,11 +408,12 @@ struct berth_auth *berth_auth_free(struct berth_auth *auth)
 {
     if (!auth)
         return NULL;
+    auth_streams_stop(auth);
     pthread_mutex_lock(&auth->mutex);
     while (auth->n_looks > 0)
         pthread_cond_wait(&auth->quiet, &auth->mutex);
     pthread_mutex_unlock(&auth->mutex);
-    for (size_t i = 0; i < N_BUCKETS; i++)
+    for (size_t i = 0; i < AUTH_BUCKETS; i++)
         while (auth->buckets[i])
             remove_entry(auth, auth->buckets[i]);
     pthread_mutex_destroy(&auth->mutex);
@@ -439,11 +424,11 @@ struct berth_auth *berth_auth_free(struct berth_auth *auth)
 }
 
 /* With the mutex held. */
-static void forget(struct berth_auth *auth, struct entry *entry)
+static void forget(struct berth_auth *auth, struct auth_entry *entry)
 {
-    if (entry->looking) {
+    if (is_pinned(entry)) {
         entry->loaded_tick = INT64_MIN;
-        entry->forget = true;
+        entry->forget = entry->looking;
     } else {
         remove_entry(auth, entry);
     }
@@ -451,17 +436,18 @@ static void forget(struct berth_auth *auth, struct entry *entry)
 
 void berth_auth_forget(struct berth_auth *auth, const char *token_id)
 {
-    struct entry *entry;
+    struct auth_entry *entry;
 
     pthread_mutex_lock(&auth->mutex);
-    entry = find(auth, token_id);
+    entry = auth_find(auth, token_id);
     if (entry)
         forget(auth, entry);
     pthread_mutex_unlock(&auth->mutex);
+    auth_streams_refresh(auth);
 }
 
 /* What is being looked up may be anybody's. */
-static bool may_be_of(const struct entry *entry, const char *tenant_id)
+static bool may_be_of(const struct auth_entry *entry, const char *tenant_id)
 {
     return !tenant_id || entry->looking ||
            (entry->known && strcmp(entry->known->principal.tenant_id, tenant_id) == 0);
@@ -470,11 +456,11 @@ static bool may_be_of(const struct entry *entry, const char *tenant_id)
 void berth_auth_forget_tenant(struct berth_auth *auth, const char *tenant_id)
 {
     pthread_mutex_lock(&auth->mutex);
-    for (size_t i = 0; i < N_BUCKETS; i++) {
-        struct entry *entry = auth->buckets[i];
+    for (size_t i = 0; i < AUTH_BUCKETS; i++) {
+        struct auth_entry *entry = auth->buckets[i];
 
         while (entry) {
-            struct entry *next = entry->next;
+            struct auth_entry *next = entry->next;
 
             if (may_be_of(entry, tenant_id))
                 forget(auth, entry);
@@ -482,6 +468,7 @@ void berth_auth_forget_tenant(struct berth_auth *auth, const char *tenant_id)
         }
     }
     pthread_mutex_unlock(&auth->mutex);
+    auth_streams_refresh(auth);
 }
 
 const struct berth_gate *berth_auth_gate(struct berth_auth *auth)
@@ -491,9 +478,9 @@ const struct berth_gate *berth_auth_gate(struct berth_auth *auth)
 
 const struct berth_principal *berth_principal_of(const struct berth_call *call)
 {
-    const struct known *known = berth_call_user(call);
+    const struct auth_guest *guest = berth_call_user(call);
 
-    return known ? &known->principal : NULL;
+    return guest ? &guest->known->principal : NULL;
 }
 
 const char *berth_config_bound(const struct berth_call *call)

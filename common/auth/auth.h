@@ -1,7 +1,10 @@
 /* auth.h - the gate of a public service: whose token a call shows, kept for at most 5 s, and
- * what that token may do (rules.h). A warm call costs a hash and a look into a table; a token
- * that is in use is looked up again in the background, so that no call waits for it. Calls with
- * an unknown one are parked meanwhile, and no worker with them. Thread-safe, bounded. */
+ * what that token may do (rules.h). What a new call would be refused with ends the streams,
+ * too, that were let in before: the tokens of those are looked up as if they were in use (in
+ * time for about 1,000 tokens with open streams). A warm call costs a hash and a look into a
+ * table; a token that is in use is looked up again in the background, so that no call waits for
+ * it. Calls with an unknown one are parked meanwhile, and no worker with them. Thread-safe,
+ * bounded. */
 #pragma once
 
 #include "common/auth/rules.h"
@@ -17,8 +20,10 @@ struct berth_auth_options {
      * berth_auth_found(), once, from any thread, perhaps before it returns. */
     void (*look)(void *arg, const char *token_id, struct berth_auth_look *look);
     void *arg;
-    int64_t max_age_ms;     /* 0: 5 s */
-    int64_t refresh_age_ms; /* 0: half of max_age_ms */
+    struct berth_loop *loop; /* of the server, borrowed, running until _free(): streams end with
+                                their token. NULL: they go on */
+    int64_t max_age_ms;      /* 0: 5 s */
+    int64_t refresh_age_ms;  /* 0: half of max_age_ms */
 };
 
 BERTH_MUST_CHECK enum berth_code berth_auth_new(const struct berth_auth_options *options,

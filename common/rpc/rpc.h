@@ -312,6 +312,13 @@ BERTH_MUST_CHECK enum berth_code berth_call_judge(struct berth_call *call,
 void berth_call_set_user(struct berth_call *call, void *user, void (*release)(void *user));
 void *berth_call_user(const struct berth_call *call); /* NULL: nothing */
 
+/* Of an evented call, on the loop thread: it has begun and has not been closed. */
+bool berth_call_is_open(const struct berth_call *call);
+/* Ends such a call with err, whatever it is about: its handler is told as if the caller had
+ * gone away. Nothing where it is ending already. */
+void berth_call_cut(struct berth_call *call, enum berth_code code,
+                    const struct berth_error *err);
+
 /* Before start: fn is called on the loop thread when the server begins to stop, once. Who keeps
  * calls open for as long as the caller likes ends them there, or the stop waits for them. */
 void berth_server_on_drain(struct berth_server *server, void (*fn)(void *arg), void *arg);

@@ -89,7 +89,7 @@ struct berth_call {
     ProtobufCMessage *request;
     /* evented */
     struct berth_post post;
-    struct berth_stream *stream;
+    struct berth_stream *stream; /* NULL: not begun, or closed */
 };
 
 /* server.c */

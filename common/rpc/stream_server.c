@@ -9,6 +9,7 @@ struct server_stream {
     bool finishing;             /* a status is set, and sent when the write in flight is over */
     bool finished;              /* it is on its way */
     bool void_end;              /* the caller went away before */
+    bool cut;                   /* the status is set, whatever the handler ends with */
     bool judged;                /* the gate has seen the first message */
     struct rpc_status status;
     struct rpc_tag close_tag;
@@ -71,9 +72,10 @@ void berth_stream_finish(struct berth_stream *stream, enum berth_code code,
 
     if (server_stream->finishing)
         return;
-    rpc_status_encode(code, err, stream->call->method->def.path, stream->call->request_id,
-                      &server_stream->status);
-    finish(server_stream, err);
+    if (!server_stream->cut)
+        rpc_status_encode(code, err, stream->call->method->def.path, stream->call->request_id,
+                          &server_stream->status);
+    finish(server_stream, server_stream->cut ? NULL : err);
 }
 
 void berth_stream_finish_status(struct berth_stream *stream, const struct berth_status *status)
@@ -83,6 +85,10 @@ void berth_stream_finish_status(struct berth_stream *stream, const struct berth_
 
     if (server_stream->finishing)
         return;
+    if (server_stream->cut) {
+        finish(server_stream, NULL);
+        return;
+    }
     rpc_status_copy(status, &server_stream->status);
     if (status->code)
         (void)berth_status_to_error(status, &err);
@@ -217,7 +223,7 @@ static void on_close(void *owner, bool ok)
     if (stream->call->core_cancelled) {
         atomic_store(&stream->call->cancelled, true);
         of(stream)->void_end = true;
-        if (!of(stream)->finishing) {
+        if (!of(stream)->finishing && !of(stream)->cut) {
             stream->mute = true;
             if (stream->ops->cancelled)
                 stream->ops->cancelled(stream->ctx, stream);
@@ -228,6 +234,33 @@ static void on_close(void *owner, bool ok)
     rpc_stream_settle(stream);
 }
 
+bool berth_call_is_open(const struct berth_call *call)
+{
+    return call->stream != NULL;
+}
+
+void berth_call_cut(struct berth_call *call, enum berth_code code,
+                    const struct berth_error *err)
+{
+    struct berth_stream *stream = call->stream;
+
+    if (!stream)
+        return;
+    if (of(stream)->finishing ||
+        stream->mute) { /* it may hang on a caller that does not read */
+        (void)grpc_call_cancel(stream->core, NULL);
+        return;
+    }
+    rpc_status_encode(code, err, call->method->def.path, call->request_id, &of(stream)->status);
+    of(stream)->cut = true;
+    stream->mute = true;
+    atomic_store(&call->cancelled, true);
+    if (stream->ops->cancelled)
+        stream->ops->cancelled(stream->ctx, stream);
+    else
+        berth_stream_finish(stream, code, err);
+}
+
 static void begin(void *arg)
 {
     struct berth_stream *stream = arg;
@@ -236,6 +269,7 @@ static void begin(void *arg)
     grpc_op op = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
     enum berth_code code;
 
+    stream->call->stream = stream;
     op.data.recv_close_on_server.cancelled = &stream->call->core_cancelled;
     rpc_stream_start(stream, &op, 1, &of(stream)->close_tag, on_close);
     code = method->def.open(method->service, stream, &stream->ops, &stream->ctx, &err);
@@ -275,6 +309,7 @@ void rpc_server_stream_close(struct berth_stream *stream)
     struct server_stream *server_stream = of(stream);
     struct berth_call *call = stream->call;
 
+    call->stream = NULL;
     if (stream->ops && stream->ops->closed) {
         char *message = grpc_slice_to_c_string(server_stream->status.message);
         struct berth_status status = {

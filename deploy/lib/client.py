@@ -96,6 +96,7 @@ class Client:
 
         self.configs = calls("control", "control", "ConfigService")
         self.sessions = calls("control", "control", "SessionService")
+        self.events = calls("control", "control", "EventService")
         self.tenants = calls("control", "control", "TenantService")
         self.templates = calls("control", "control", "TemplateService")
         self.internal = calls("control", "control", "InternalService")

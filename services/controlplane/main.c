@@ -165,7 +165,8 @@ static enum berth_code make_parts(struct cp *cp, const struct settings *c,
     };
     const struct cp_bulkhead_options bulkhead_options = {.max_running =
                                                              (unsigned)c->backend_calls};
-    const struct berth_auth_options auth_options = {.look = cp_token_look, .arg = cp};
+    const struct berth_auth_options auth_options = {
+        .look = cp_token_look, .arg = cp, .loop = cp->runtime->loop};
     enum berth_code code = cp_cache_new(&cache_options, &cp->cache, err);
 
     if (!code)

@@ -107,8 +107,8 @@ static enum berth_code add_adapter(struct service *service, const char *backend,
 static enum berth_code make_gate(struct service *service, const struct berth_runtime *runtime,
                                  struct berth_error *err)
 {
-    const struct berth_auth_options options = {.look = berth_introspect_look,
-                                               .arg = &service->introspect};
+    const struct berth_auth_options options = {
+        .look = berth_introspect_look, .arg = &service->introspect, .loop = runtime->loop};
     enum berth_code code = berth_auth_new(&options, &service->auth, err);
 
     service->introspect = (struct berth_introspect){

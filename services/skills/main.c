@@ -150,7 +150,8 @@ static enum berth_code check_store(struct skills *skills, struct berth_error *er
 static enum berth_code make_gate(struct skills *skills, struct berth_error *err)
 {
     const struct berth_auth_options options = {.look = berth_introspect_look,
-                                               .arg = &skills->introspect};
+                                               .arg = &skills->introspect,
+                                               .loop = skills->runtime->loop};
     enum berth_code code = berth_auth_new(&options, &skills->auth, err);
 
     skills->introspect = (struct berth_introspect){.controlplane = skills->controlplane,

@@ -4,12 +4,13 @@
 Sanitized, too."""
 import os
 import sys
+import time
 
 import grpc
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 import tap  # noqa: E402
-from suite import Client, Failure, TestSuite, health, pb, quick  # noqa: E402
+from suite import Client, Failure, TestSuite, health, pb, quick, wait_for  # noqa: E402
 
 C = pb.control
 
@@ -177,6 +178,29 @@ def quotas__commands_at_once__no_more_than_the_limit(suite):
     api.signal("one", "busy-1", 9)
     running[1].finish()
     api.delete("one")
+
+
+# With a token end the streams that were let in with it: a command, which is ended with its stream, and
+# events. The session is the tenant's and stays.
+def revoke__token_with_open_streams__they_end(suite):
+    admin = suite.client()
+    made = admin.tenants.CreateToken(C.CreateTokenRequest(token=C.Token(tenant_id="busy", scopes=[C.SCOPE_USE])))
+    api = suite.client("busy", token=made.secret)
+    api.resolve("cut", config="local")
+    command = api.exec("cut", "echo on; sleep 60", exec_id="cut").until_started()
+    events = api.events.WatchEvents(C.WatchEventsRequest(tenant_id="busy"))
+    next(events)
+    begin = time.monotonic()
+    admin.tenants.RevokeToken(C.RevokeTokenRequest(tenant_id="busy", token_id=made.token.token_id))
+    for name, stream in (("the command", command.finish), ("the events", lambda: list(events))):
+        failure = refusal(stream)
+        tap.equal((failure.code, failure.reason), ("UNAUTHENTICATED", "TOKEN_INVALID"), name)
+    tap.check(time.monotonic() - begin < 10, "not within the time of a look-up")
+    other = suite.client("busy")
+    wait_for(lambda: not [p for p in other.list_processes("cut") if p.exec_id == "cut" and not p.HasField("exited")], 10,
+             "the end of the command")
+    tap.equal(other.run("cut", "echo still", text=True).stdout_text, "still\n")
+    other.delete("cut")
 
 
 # Public services refuse to listen beyond loopback; a deployment's other id refuses to start.

@@ -11,6 +11,7 @@
 #include "common/time/time.h"
 
 #define GET_TENANT "/berth.control.v1.TenantService/GetTenant"
+#define WATCH "/berth.control.v1.EventService/WatchEvents"
 #define NO_RULE "/berth.control.v1.TenantService/NoRule"
 
 enum { LOOKS = 4096, WAIT_MS = 10000, MAX_AGE_MS = 300, REFRESH_MS = 100 };
@@ -120,14 +121,73 @@ static enum berth_code serve(void *service, struct berth_call *call,
     return *ret_resp ? BERTH_OK : berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
 }
 
+/* A stream that says nothing, or as much as there is room for. */
+static struct {
+    bool floods;
+    atomic_bool begun, cancelled, closed;
+} watched;
+
+static void flood(void *ctx, struct berth_stream *stream)
+{
+    static const char zeros[1 << 16];
+
+    (void)ctx;
+    if (watched.floods)
+        (void)berth_stream_write(stream, berth_buf_new(zeros, sizeof zeros));
+}
+
+static void watch_message(void *ctx, struct berth_stream *stream, struct berth_buf *msg)
+{
+    berth_buf_unref(msg);
+    if (!msg)
+        return;
+    atomic_store(&watched.begun, true);
+    flood(ctx, stream);
+}
+
+static void watch_cancelled(void *ctx, struct berth_stream *stream)
+{
+    (void)ctx;
+    atomic_store(&watched.cancelled, true);
+    ck_assert(berth_call_cancelled(berth_stream_call(stream)));
+    berth_stream_finish(stream, BERTH_CANCELLED, NULL);
+}
+
+static void watch_closed(void *ctx, struct berth_stream *stream,
+                         const struct berth_status *status)
+{
+    (void)ctx;
+    (void)stream;
+    (void)status;
+    atomic_store(&watched.closed, true);
+}
+
+static enum berth_code watch(void *service, struct berth_stream *stream,
+                             const struct berth_stream_ops **ret_ops, void **ret_ctx,
+                             struct berth_error *err)
+{
+    static const struct berth_stream_ops ops = {.message = watch_message,
+                                                .written = flood,
+                                                .closed = watch_closed,
+                                                .cancelled = watch_cancelled};
+
+    (void)service;
+    (void)err;
+    *ret_ops = &ops;
+    *ret_ctx = NULL;
+    berth_stream_read(stream);
+    return BERTH_OK;
+}
+
 static const struct berth_method methods[] = {
+    {WATCH, &berth__control__v1__watch_events_request__descriptor, .open = watch},
     {GET_TENANT, &berth__control__v1__get_tenant_request__descriptor, .unary = serve},
     {NO_RULE, &berth__control__v1__get_tenant_request__descriptor, .unary = serve},
 };
 
 static void open_server(void)
 {
-    const struct berth_auth_options auth = {
+    struct berth_auth_options auth = {
         .look = look_up, .max_age_ms = MAX_AGE_MS, .refresh_age_ms = REFRESH_MS};
     struct berth_server_options options = {.n_workers = 2};
     char address[64];
@@ -142,7 +202,7 @@ static void open_server(void)
     berth_token_make(false, secret, &rig.principal.token);
     ck_assert_int_eq(berth_loop_new(&rig.loop, NULL), BERTH_OK);
     ck_assert_int_eq(berth_loop_start(rig.loop, "loop", NULL), BERTH_OK);
-    options.loop = rig.loop;
+    options.loop = auth.loop = rig.loop;
     ck_assert_int_eq(berth_server_new(&options, &rig.server, NULL), BERTH_OK);
     ck_assert_int_eq(berth_auth_new(&auth, &rig.auth, NULL), BERTH_OK);
     berth_server_set_gate(rig.server, berth_auth_gate(rig.auth));
@@ -451,6 +511,177 @@ START_TEST(enter__flood_of_unknown_tokens__known_one_stays)
 }
 END_TEST
 
+/* ------------------------------------------------------------------- streams */
+
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t cond;
+    struct berth_stream *stream;
+    bool reads, over;
+    enum berth_reason reason;
+} listener = {.mutex = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
+
+static void heard(void *ctx, struct berth_stream *stream, struct berth_buf *msg)
+{
+    (void)ctx;
+    berth_buf_unref(msg);
+    if (msg && listener.reads)
+        berth_stream_read(stream);
+}
+
+static void listened(void *ctx, struct berth_stream *stream, const struct berth_status *status)
+{
+    struct berth_error err = {0};
+
+    (void)ctx;
+    (void)stream;
+    (void)berth_status_to_error(status, &err);
+    pthread_mutex_lock(&listener.mutex);
+    listener.over = true;
+    listener.reason = err.reason;
+    pthread_cond_signal(&listener.cond);
+    pthread_mutex_unlock(&listener.mutex);
+}
+
+static void listen_on(void *arg)
+{
+    static const struct berth_stream_ops ops = {.message = heard, .closed = listened};
+    Berth__Control__V1__WatchEventsRequest req = BERTH__CONTROL__V1__WATCH_EVENTS_REQUEST__INIT;
+    const char *header = bearer(arg);
+    const struct berth_metadata token = {
+        .key = "authorization", .value = header, .size = strlen(header)};
+    const struct berth_call_options options = {.metadata = &token, .n_metadata = 1};
+
+    req.tenant_id = (char *)"t1";
+    listener.stream = berth_channel_stream(rig.channel, WATCH, &options, rig.loop, &ops, NULL);
+    (void)berth_stream_write_last(listener.stream, berth_buf_pack(&req.base));
+    if (listener.reads)
+        berth_stream_read(listener.stream);
+}
+
+static void open_stream(bool floods)
+{
+    int64_t end_tick = berth_tick_ms() + WAIT_MS;
+
+    rig.at_once = true;
+    watched.floods = floods;
+    watched.begun = watched.cancelled = watched.closed = false;
+    listener.over = false;
+    listener.reads = !floods;
+    berth_loop_post(rig.loop, listen_on, secret);
+    while (!atomic_load(&watched.begun)) {
+        ck_assert_int_lt(berth_tick_ms(), end_tick);
+        usleep(500);
+    }
+}
+
+static void stop_listening(void *arg)
+{
+    (void)arg;
+    berth_stream_cancel(listener.stream);
+}
+
+static bool is_over(void)
+{
+    bool over;
+
+    pthread_mutex_lock(&listener.mutex);
+    over = listener.over;
+    pthread_mutex_unlock(&listener.mutex);
+    return over;
+}
+
+static enum berth_reason stream_end(void)
+{
+    int64_t end_tick = berth_tick_ms() + WAIT_MS;
+
+    while (!is_over() || !atomic_load(&watched.closed)) {
+        ck_assert_msg(berth_tick_ms() < end_tick, "the stream goes on");
+        usleep(500);
+    }
+    return listener.reason;
+}
+
+static void set_principal(bool disabled, int64_t expire_ms)
+{
+    pthread_mutex_lock(&rig.mutex);
+    rig.principal.tenant_disabled = disabled;
+    rig.principal.expire_ms = expire_ms;
+    pthread_mutex_unlock(&rig.mutex);
+}
+
+/* A stream stands with a good token, looked up while it does and nothing calls; and it ends,
+ * its handler told, once the token is revoked, over, or its tenant disabled. */
+START_TEST(stream__token_ends__ends_with_it)
+{
+    static const enum berth_reason reasons[] = {
+        BERTH_REASON_TOKEN_INVALID, BERTH_REASON_TOKEN_INVALID, BERTH_REASON_TENANT_DISABLED};
+
+    open_stream(false);
+    wait_asked(4);
+    ck_assert(!is_over());
+    if (_i == 0)
+        rig.absent = true;
+    else
+        set_principal(_i == 2, _i == 1 ? berth_now_ms() + 50 : 0);
+    ck_assert_int_eq(stream_end(), reasons[_i]);
+    ck_assert(atomic_load(&watched.cancelled));
+    ck_assert_int_eq(get(secret), reasons[_i]);
+}
+END_TEST
+
+/* While nobody can say what has become of a token, its streams go on. */
+START_TEST(stream__store_away__goes_on_until_told)
+{
+    unsigned asked;
+
+    open_stream(false);
+    rig.failing = BERTH_REASON_STORE_UNAVAILABLE;
+    asked = n_asked();
+    wait_asked(asked + 6); /* each fails; the last word is older than MAX_AGE_MS by then */
+    ck_assert(!is_over());
+    rig.absent = true;
+    rig.failing = 0;
+    ck_assert_int_eq(stream_end(), BERTH_REASON_TOKEN_INVALID);
+}
+END_TEST
+
+/* A caller that reads nothing does not keep what it has lost. */
+START_TEST(stream__caller_does_not_read__ends_all_the_same)
+{
+    open_stream(true);
+    rig.absent = true;
+    for (int64_t end_tick = berth_tick_ms() + WAIT_MS; !atomic_load(&watched.closed);
+         usleep(500))
+        ck_assert_msg(berth_tick_ms() < end_tick, "the stream goes on");
+    ck_assert(atomic_load(&watched.cancelled));
+    berth_loop_post(rig.loop, stop_listening, NULL);
+    (void)stream_end();
+}
+END_TEST
+
+/* Streams of a token hold its entry, whatever else makes room; with their end it is as others.
+ */
+START_TEST(stream__flood_of_unknown_tokens__ends_with_its_token)
+{
+    char guess[BERTH_TOKEN_SIZE];
+    struct berth_token ignored;
+
+    open_stream(false);
+    for (int i = 0; i < 1500; i++) {
+        berth_token_make(false, guess, &ignored);
+        ck_assert_int_eq(get(guess), BERTH_REASON_TOKEN_INVALID);
+    }
+    ck_assert(!is_over());
+    rig.absent = true;
+    berth_auth_forget_tenant(rig.auth, NULL);
+    ck_assert_int_eq(stream_end(), BERTH_REASON_TOKEN_INVALID);
+    rig.absent = false;
+    berth_auth_forget_tenant(rig.auth, NULL);
+    ck_assert_int_eq(get(secret), BERTH_REASON_NONE);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("auth/gate");
@@ -471,6 +702,10 @@ int main(void)
     tcase_add_test(all, enter__expired_while_known__refused);
     tcase_add_test(all, judge__other_tenant__handler_not_reached);
     tcase_add_test(all, enter__flood_of_unknown_tokens__known_one_stays);
+    tcase_add_loop_test(all, stream__token_ends__ends_with_it, 0, 3);
+    tcase_add_test(all, stream__store_away__goes_on_until_told);
+    tcase_add_test(all, stream__caller_does_not_read__ends_all_the_same);
+    tcase_add_test(all, stream__flood_of_unknown_tokens__ends_with_its_token);
     suite_add_tcase(suite, all);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
