@@ -65,7 +65,8 @@ void rpc_frames_begin(int fd, bool judged)
         atomic_store_explicit(&table[fd], frames, memory_order_release);
     }
     if (!frames)
-        return; /* not judged; or no memory, and nobody is turned away for that */
+        return;               /* not judged; or no memory, and nobody is turned away for that */
+    RPC_TSAN_ACQUIRE(frames); /* who read from that descriptor before has closed it since */
     atomic_store(&frames->judged, false);
     frames->inode = inode_of(fd);
     frames->scan = (struct rpc_scan){.skip = RPC_PREFACE_SIZE};
