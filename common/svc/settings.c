@@ -44,7 +44,8 @@ static const struct berth_config_key common_keys[] = {
         "a public service, too, serves TLS only to clients with a certificate of tls_ca"),
     KEY(peer_sans, STR, "",
         "names in certificates, separated by commas, that count as services of the suite: DNS "
-        "names or URIs (spiffe://berth/dataplane), whole"),
+        "names or URIs (spiffe://berth/dataplane), whole; read at the start only, unlike "
+        "certificates"),
     KEY(insecure_dev, BOOL, "false",
         "everybody is a peer; internal services may listen on loopback TCP without TLS. Never "
         "in production"),
