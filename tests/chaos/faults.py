@@ -1,4 +1,7 @@
-"""faults.py - what goes wrong and when: drawn from a seed before anything runs, so that a seed is a schedule."""
+"""faults.py - what goes wrong and when: drawn from a seed before anything runs, so that a seed is a schedule.
+
+Of Redis: pause, drop (its clients' connections), redis (kill -9), failover, flush (emptied). Of processes: kill-*,
+stop-* (SIGSTOP past the lease). And two that are no faults: sweep, and flip (everything bound is stale)."""
 import random
 import signal
 import subprocess
@@ -7,13 +10,15 @@ import threading
 import time
 
 from city import LEASE, base, wait_for
+from turn import flip
 
 
 def schedule(seed, planes, bindings, calls, n, local):
     """[(after how many calls, kind, whom, for how long)], in order."""
     rng = random.Random(f"{seed}/faults")
     kinds = ["pause"] * 3 + ["drop"] * 3 + ["redis"] * 2 + ["failover"] * 2 + ["kill-plane"] * 4 + ["stop-plane"] * 3 + \
-        ["kill-binding"] * 3 + ["stop-binding"] * 2 + ["kill-reaper", "sweep", "sweep"] + (["kill-adapter"] * 3 if local else [])
+        ["kill-binding"] * 3 + ["stop-binding"] * 2 + ["kill-reaper", "sweep", "sweep", "flip", "flip"] + \
+        (["kill-adapter"] * 3 + ["flush"] if local else [])
     drawn = []
     for i in range(n):
         # Each kind once, as far as there is room; then as it comes.
@@ -31,7 +36,7 @@ class Saboteur:
 
     def __init__(self, city, load, faults):
         self.city, self.load, self.faults = city, load, faults
-        self.kills = self.done = 0
+        self.kills = self.done = self.flips = 0
         self.wrong = []
         self.turn = threading.Lock()
         self.threads = [threading.Thread(target=self.run) for _ in range(2)]
@@ -76,6 +81,11 @@ class Saboteur:
             city.stop_for(whom, seconds)
         elif kind == "sweep":
             city.try_sweep()
+        elif kind == "flip":
+            self.flips += 1
+            flip(city, self.flips)
+        elif kind == "flush":
+            city.redis_cli("flushall")
         else:
             city.kill_and_start(whom if whom != "-" else {"kill-reaper": "reaper", "kill-adapter": "adapter-local"}[kind])
             self.kills += 1
