@@ -1,11 +1,12 @@
-/* skills - snapshots of sessions, and the ledger of all snapshots. (The skill installer is
- * still to come.)
+/* skills - snapshots of sessions, the ledger of all snapshots, and bundles of skills judged.
+ * (Installing them is still to come.)
  *
- * Called by: everybody (SnapshotService).
+ * Called by: everybody (SnapshotService, SkillService).
  * Calls:     controlplane (routes, use tokens, targets), adapters (snapshots), Redis (the
- * ledger: rows in c/<config> and i/snapshot). Files:     snapshot_rpc.c decodes and encodes;
- * snapshot_make.c makes one; ledger.c knows every key; backend.c the peers; janitor.c finishes
- * what was left behind.
+ *            ledger: rows in c/<config> and i/snapshot).
+ * Files:     snapshot_rpc.c decodes and encodes; snapshot_make.c makes one; ledger.c knows
+ *            every key; backend.c the peers; janitor.c finishes what was left behind. upload.c
+ *            receives a bundle, bundle/ judges it, install.c answers.
  */
 #include <stdio.h>
 
@@ -15,6 +16,7 @@
 #include "common/redis/settings.h"
 #include "services/skills/janitor.h"
 #include "services/skills/skills.h"
+#include "services/skills/upload.h"
 
 struct settings {
     struct berth_redis_settings redis;
@@ -25,6 +27,8 @@ struct settings {
     char *adapter_local, *adapter_docker, *adapter_e2b, *adapter_cube;
     int64_t snapshot_timeout, build_lease, janitor_interval;
     int64_t backend_calls;
+    char *spool;
+    int64_t bundle_bytes, uploads, upload_idle;
 };
 
 #define KEY(field, type, value, doc)                                                           \
@@ -57,12 +61,33 @@ static const struct berth_config_key keys[] = {
         "a build whose process gives no sign of life so long is taken over"),
     KEY(janitor_interval, MS, "60s", "how often unfinished builds and deletes are looked at"),
     KEY(backend_calls, INT, "24", "backend calls at once, at most, leaving 8 workers free"),
+    KEY(spool, STR, "/var/tmp",
+        "folder for bundles that are being judged, and what they unpack to (up to 512 MiB "
+        "each): nameless files, gone with the process"),
+    KEY(bundle_bytes, INT, "134217728", "bytes of a bundle as it is sent, at most"),
+    KEY(uploads, INT, "4", "bundles received and judged at once, at most"),
+    KEY(upload_idle, MS, "30s", "an upload of which nothing comes for so long is given up"),
 };
 #undef KEY
 
 enum { WORKERS_FREE = 8, PER_ADAPTER = 16 };
 
-static const char *const services[] = {"berth.skills.v1.SnapshotService"};
+static const char *const services[] = {"berth.skills.v1.SkillService",
+                                       "berth.skills.v1.SnapshotService"};
+
+/* One table of both services. */
+static const struct berth_method *all_methods(size_t *ret_n)
+{
+    static struct berth_method all[32];
+    size_t n = 0;
+
+    for (size_t i = 0; i < skills_n_snapshot_methods && n < BERTH_COUNT(all); i++)
+        all[n++] = skills_snapshot_methods[i];
+    for (size_t i = 0; i < skills_n_install_methods && n < BERTH_COUNT(all); i++)
+        all[n++] = skills_install_methods[i];
+    *ret_n = n;
+    return all;
+}
 
 static void skills_free(struct skills *skills)
 {
@@ -184,6 +209,16 @@ static enum berth_code start(const void *config, const struct berth_runtime *run
         return berth_fail_field(err, "build_lease", "must be at least 300 ms");
     if (c->janitor_interval < 10)
         return berth_fail_field(err, "janitor_interval", "must be at least 10 ms");
+    if (c->bundle_bytes < 1 || c->bundle_bytes > 1 << 30)
+        return berth_fail_field(err, "bundle_bytes", "must be 1 to 1 GiB");
+    if (c->uploads < 1 || c->uploads + WORKERS_FREE > (int64_t)runtime->n_workers)
+        return berth_fail_field(err, "uploads", "must be 1 to workers - %d", WORKERS_FREE);
+    if (c->upload_idle < 100)
+        return berth_fail_field(err, "upload_idle", "must be at least 100 ms");
+    skills->spool = c->spool;
+    skills->bundle_bytes = (uint64_t)c->bundle_bytes;
+    skills->max_uploads = (unsigned)c->uploads;
+    skills->upload_idle_ms = c->upload_idle;
     skills->runtime = runtime;
     skills->snapshot_timeout_ms = c->snapshot_timeout;
     skills->build_lease_ms = c->build_lease;
@@ -240,15 +275,17 @@ static enum berth_code ready(void *service, struct berth_error *err)
 
 int main(int argc, char **argv)
 {
+    size_t n_methods;
+    const struct berth_method *methods = all_methods(&n_methods);
     const struct berth_service service = {
         .name = "skills",
-        .doc = "snapshots of sessions, and their ledger",
+        .doc = "snapshots of sessions and their ledger; bundles of skills",
         .port = 7402,
         .keys = keys,
         .n_keys = BERTH_COUNT(keys),
         .config_size = sizeof(struct settings),
-        .methods = skills_snapshot_methods,
-        .n_methods = skills_n_snapshot_methods,
+        .methods = methods,
+        .n_methods = n_methods,
         .services = services,
         .n_services = BERTH_COUNT(services),
         .start = start,

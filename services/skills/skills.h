@@ -41,6 +41,11 @@ struct skills {
     char owner[33];              /* this process, in rows that it builds */
     unsigned max_calls;          /* backend calls at once */
     atomic_uint n_calls;
+    const char *spool;     /* folder for uploads; the settings' */
+    uint64_t bundle_bytes; /* of an upload, at most */
+    int64_t upload_idle_ms;
+    unsigned max_uploads;
+    atomic_uint n_uploads;
     atomic_bool store_checked;
     struct skills_janitor *janitor;
     struct berth_introspect introspect;

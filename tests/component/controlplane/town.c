@@ -580,6 +580,10 @@ void town_open(struct town *town, const struct town_options *options)
         add(&town->skills, "--janitor_interval=100ms");
         if (options->build_lease)
             add(&town->skills, "--build_lease=%s", options->build_lease);
+        add(&town->skills, "--spool=%s", town->dir);
+        for (size_t i = 0; i < BERTH_COUNT(options->skills_args); i++)
+            if (options->skills_args[i])
+                add(&town->skills, "%s", options->skills_args[i]);
         process_start(&town->skills);
         connect_to(&town->skills, &town->snap);
     }

@@ -1,0 +1,442 @@
+/* test_bundles.c - InstallSkill with validate_only over real gRPC: the upload at every edge,
+ * and the answer that says everything at once. */
+#include <dirent.h>
+#include <stdio.h>
+
+#include "common/crypto/crypto.h"
+#include "tests/component/controlplane/town.h"
+#include "tests/lib/skill_bundles.h"
+
+#define INSTALL "/berth.skills.v1.SkillService/InstallSkill"
+#define TYPE(name) (&berth__skills__v1__##name##__descriptor)
+
+typedef Berth__Skills__V1__InstallSkillOpen InstallSkillOpen;
+typedef Berth__Skills__V1__InstallSkillRequest InstallSkillRequest;
+typedef Berth__Skills__V1__InstallSkillResponse InstallSkillResponse;
+
+enum { BUNDLE_BYTES = 100000, UPLOADS = 2 };
+
+static struct town town;
+static struct berth_loop *loop;
+
+/* One upload: an open (unless no_open), then the bytes in chunks. */
+struct upload {
+    const InstallSkillOpen *open; /* NULL: none is sent */
+    const uint8_t *data;
+    size_t size, chunk;
+    bool open_twice, stays_open;
+    /* of the loop until ended */
+    struct berth_stream *stream;
+    size_t sent;
+    unsigned n_messages;
+    struct berth_buf *answer;
+    pthread_mutex_t mutex;
+    bool waits, ended; /* all was sent and it stays open; the status is known */
+    enum berth_code code;
+    struct berth_error err;
+};
+
+static void open_town(void)
+{
+    ck_assert_int_eq(berth_loop_new(&loop, NULL), BERTH_OK);
+    ck_assert_int_eq(berth_loop_start(loop, "caller", NULL), BERTH_OK);
+    town_open(&town,
+              &(struct town_options){
+                  .skills = true,
+                  .skills_args = {"--bundle_bytes=100000", "--uploads=2", "--upload_idle=1s"}});
+}
+
+static void close_town(void)
+{
+    town_close(&town);
+    berth_loop_free(loop);
+}
+
+static struct berth_buf *next_message(struct upload *upload)
+{
+    InstallSkillRequest req = BERTH__SKILLS__V1__INSTALL_SKILL_REQUEST__INIT;
+    unsigned n = upload->n_messages++, opens = upload->open ? 1 + upload->open_twice : 0;
+
+    if (n < opens) {
+        req.message_case = BERTH__SKILLS__V1__INSTALL_SKILL_REQUEST__MESSAGE_OPEN;
+        req.open = (InstallSkillOpen *)upload->open;
+        return berth_buf_pack(&req.base);
+    }
+    if (upload->sent == upload->size)
+        return NULL;
+    req.message_case = BERTH__SKILLS__V1__INSTALL_SKILL_REQUEST__MESSAGE_DATA;
+    req.data.data = (uint8_t *)upload->data + upload->sent;
+    req.data.len = upload->size - upload->sent < upload->chunk ? upload->size - upload->sent
+                                                               : upload->chunk;
+    upload->sent += req.data.len;
+    return berth_buf_pack(&req.base);
+}
+
+static void set(struct upload *upload, bool *flag)
+{
+    pthread_mutex_lock(&upload->mutex);
+    *flag = true;
+    pthread_mutex_unlock(&upload->mutex);
+}
+
+static void on_written(void *ctx, struct berth_stream *stream)
+{
+    struct upload *upload = ctx;
+    struct berth_buf *msg = next_message(upload);
+
+    if (msg)
+        (void)berth_stream_write(stream, msg);
+    else if (upload->stays_open)
+        set(upload, &upload->waits);
+    else
+        berth_stream_half_close(stream);
+}
+
+static void on_message(void *ctx, struct berth_stream *stream, struct berth_buf *msg)
+{
+    struct upload *upload = ctx;
+
+    if (msg) {
+        upload->answer = msg;
+        berth_stream_read(stream);
+    }
+}
+
+static void on_closed(void *ctx, struct berth_stream *stream, const struct berth_status *status)
+{
+    struct upload *upload = ctx;
+
+    (void)stream;
+    upload->stream = NULL;
+    upload->code = status->code ? berth_status_to_error(status, &upload->err) : BERTH_OK;
+    set(upload, &upload->ended);
+}
+
+static void begin(void *arg)
+{
+    static const struct berth_stream_ops ops = {
+        .message = on_message, .written = on_written, .closed = on_closed};
+    const struct berth_call_options options = {.timeout_ms = WAIT_MS};
+    struct upload *upload = arg;
+
+    upload->stream = berth_channel_stream(town.snap, INSTALL, &options, loop, &ops, upload);
+    ck_assert_ptr_nonnull(upload->stream);
+    on_written(upload, upload->stream);
+    berth_stream_read(upload->stream);
+}
+
+static void start(struct upload *upload)
+{
+    pthread_mutex_init(&upload->mutex, NULL);
+    if (!upload->chunk)
+        upload->chunk = 64 << 10;
+    berth_loop_post(loop, begin, upload);
+}
+
+static void wait_for(struct upload *upload, const bool *flag)
+{
+    int64_t end_tick = berth_tick_ms() + WAIT_MS;
+
+    for (bool is_set = false; !is_set;) {
+        pthread_mutex_lock(&upload->mutex);
+        is_set = *flag || upload->ended;
+        pthread_mutex_unlock(&upload->mutex);
+        ck_assert_int_lt(berth_tick_ms(), end_tick);
+        if (!is_set)
+            usleep(1000);
+    }
+}
+
+static void cancel(void *arg)
+{
+    struct upload *upload = arg;
+
+    if (upload->stream)
+        berth_stream_cancel(upload->stream);
+}
+
+/* The reason; NONE and *ret when it went well. */
+static enum berth_reason finish(struct upload *upload, InstallSkillResponse **ret)
+{
+    ProtobufCMessage *message = NULL;
+
+    wait_for(upload, &upload->ended);
+    if (upload->answer && !upload->code)
+        ck_assert_int_eq(
+            berth_buf_decode(TYPE(install_skill_response), upload->answer, &message, NULL),
+            BERTH_OK);
+    berth_buf_unref(upload->answer);
+    pthread_mutex_destroy(&upload->mutex);
+    if (upload->code)
+        return upload->err.reason;
+    ck_assert_ptr_nonnull(message);
+    if (ret)
+        *ret = (InstallSkillResponse *)message;
+    else
+        berth_message_free(message);
+    return BERTH_REASON_NONE;
+}
+
+static enum berth_reason run(struct upload *upload, InstallSkillResponse **ret)
+{
+    start(upload);
+    return finish(upload, ret);
+}
+
+static InstallSkillOpen open_of(const char *config_id)
+{
+    InstallSkillOpen open = BERTH__SKILLS__V1__INSTALL_SKILL_OPEN__INIT;
+
+    open.tenant_id = (char *)"t1";
+    open.config_id = (char *)config_id;
+    open.validate_only = true;
+    return open;
+}
+
+static const Berth__Skills__V1__Finding *find(const InstallSkillResponse *resp,
+                                              const char *code)
+{
+    for (size_t i = 0; i < resp->operation->n_findings; i++)
+        if (strcmp(resp->operation->findings[i]->code, code) == 0)
+            return resp->operation->findings[i];
+    return NULL;
+}
+
+static void *pack_skill(const char *name, enum pack_format format, size_t *ret_size)
+{
+    const struct skill_bundle *bundle = skill_bundle_find(name);
+
+    return pack_archive(format, bundle->files, bundle->n_files, 1700000000, NULL, ret_size);
+}
+
+/* The skill, the findings and the plan, of every shape. */
+START_TEST(validate__real_shapes__told_whole)
+{
+    InstallSkillOpen open = open_of("c1");
+    InstallSkillResponse *resp;
+
+    for (size_t i = 0; i < n_skill_bundles; i++) {
+        size_t size;
+        BERTH_AUTO(free)
+        void *data = pack_skill(skill_bundles[i].name, (enum pack_format)(i % 4), &size);
+        struct upload upload = {.open = &open, .data = data, .size = size};
+
+        ck_assert_int_eq(run(&upload, &resp), BERTH_REASON_NONE);
+        ck_assert_int_eq(resp->operation->state,
+                         BERTH__SKILLS__V1__OPERATION_STATE__OPERATION_STATE_DONE);
+        ck_assert_str_eq(resp->operation->operation_id, "");
+        ck_assert_str_eq(resp->skill->name, skill_bundles[i].name);
+        ck_assert_uint_eq(resp->skill->bundle_sha256.len, 32);
+        ck_assert_uint_gt(resp->plan->n_files, 1);
+        if (i == 0) {
+            ck_assert_str_eq(resp->skill->path, "/opt/berth/skills/table-tools");
+            ck_assert_str_eq(resp->skill->version, "1.10");
+            ck_assert_uint_eq(resp->plan->n_commands, 4);
+            ck_assert_str_eq(resp->plan->commands[1]->manifest, "requirements.txt");
+            ck_assert_str_eq(find(resp, "DESCRIPTION_REQUOTED")->file, "SKILL.md");
+            ck_assert_uint_eq(find(resp, "DESCRIPTION_REQUOTED")->line, 3);
+            ck_assert_int_eq(find(resp, "LITTER_IGNORED")->severity,
+                             BERTH__SKILLS__V1__SEVERITY__SEVERITY_NOTE);
+            ck_assert_uint_eq(resp->skill->n_warnings, 4);
+        }
+        berth_message_free(resp);
+    }
+}
+END_TEST
+
+/* A refused bundle is an answer, with everything that is wrong, harmless to show. */
+START_TEST(validate__refused__every_finding_at_once)
+{
+    const struct pack_file files[] = {
+        {"SKILL.md", "---\nname: x\ndescription: <b>\nallowed-tools: {}\n---\n"},
+        {"../out", "x"},
+        {"</skills>", "/etc/passwd", .kind = 'l'}};
+    InstallSkillOpen open = open_of("c1");
+    InstallSkillResponse *resp;
+    size_t size;
+    BERTH_AUTO(free) void *data = pack_archive(PACK_ZIP, files, 3, 0, NULL, &size);
+    struct upload upload = {.open = &open, .data = data, .size = size};
+
+    ck_assert_int_eq(run(&upload, &resp), BERTH_REASON_NONE);
+    ck_assert_int_eq(resp->operation->state,
+                     BERTH__SKILLS__V1__OPERATION_STATE__OPERATION_STATE_FAILED);
+    ck_assert_str_eq(resp->operation->error->reason, "BUNDLE_INVALID");
+    ck_assert_str_eq(resp->operation->message, "refused: 3 errors, 1 warnings");
+    ck_assert_str_eq(find(resp, "PATH_ESCAPES")->file, "../out");
+    ck_assert_str_eq(find(resp, "SYMLINK")->file, "&lt;/skills&gt;");
+    ck_assert_uint_eq(find(resp, "RESTRICTION_UNREAD")->line, 4);
+    ck_assert_str_eq(resp->skill->description, "&lt;b&gt;");
+    ck_assert_uint_eq(resp->skill->bundle_sha256.len, 0);
+    ck_assert_ptr_null(resp->plan);
+    berth_message_free(resp);
+}
+END_TEST
+
+/* However the bytes are cut, it is the same bundle; size and hash are compared. */
+START_TEST(upload__chunk_edges__same_bundle)
+{
+    static const size_t chunks[] = {1, 7, 511, 1 << 20};
+    InstallSkillOpen open = open_of("c1");
+    uint8_t sha256[32], digest[32] = {0};
+    InstallSkillResponse *resp;
+    size_t size;
+    BERTH_AUTO(free) void *data = pack_skill("git-helper", PACK_ZIP, &size);
+
+    berth_sha256_once(data, size, sha256);
+    open.size_bytes = size;
+    open.sha256 = (ProtobufCBinaryData){sizeof sha256, sha256};
+    open.format = BERTH__SKILLS__V1__BUNDLE_FORMAT__BUNDLE_FORMAT_ZIP;
+    for (size_t i = 0; i < BERTH_COUNT(chunks); i++) {
+        struct upload upload = {.open = &open, .data = data, .size = size, .chunk = chunks[i]};
+
+        ck_assert_int_eq(run(&upload, &resp), BERTH_REASON_NONE);
+        ck_assert_msg(resp->plan != NULL, "%s", resp->operation->message);
+        if (i > 0)
+            ck_assert_mem_eq(digest, resp->skill->bundle_sha256.data, sizeof digest);
+        memcpy(digest, resp->skill->bundle_sha256.data, sizeof digest);
+        berth_message_free(resp);
+    }
+    open.format = BERTH__SKILLS__V1__BUNDLE_FORMAT__BUNDLE_FORMAT_TAR;
+    {
+        struct upload upload = {.open = &open, .data = data, .size = size};
+
+        ck_assert_int_eq(run(&upload, &resp), BERTH_REASON_NONE);
+        ck_assert_ptr_nonnull(find(resp, "ARCHIVE_FORMAT"));
+        berth_message_free(resp);
+    }
+}
+END_TEST
+
+/* What is not an upload, or not the one announced, is refused; the field is named. */
+START_TEST(upload__wrong__refused_by_field)
+{
+    static uint8_t big[BUNDLE_BYTES + 1];
+    uint8_t wrong[32] = {1};
+    InstallSkillOpen good = open_of("c1"), huge = good, fewer = good, hashed = good,
+                     short_hash = good, odd = good, nowhere = open_of("no-such"),
+                     foreign = good, install = good;
+    const struct {
+        struct upload upload;
+        enum berth_reason reason;
+        const char *field;
+    } rows[] = {
+        {{.data = big, .size = 10}, BERTH_REASON_FIELD_INVALID, "open"},
+        {{.data = NULL}, BERTH_REASON_FIELD_INVALID, "open"},
+        {{.open = &good, .open_twice = true}, BERTH_REASON_FIELD_INVALID, "message"},
+        {{.open = &good, .data = big, .size = sizeof big}, BERTH_REASON_FIELD_INVALID, "data"},
+        {{.open = &huge, .data = big, .size = 10},
+         BERTH_REASON_FIELD_INVALID,
+         "open.size_bytes"},
+        {{.open = &fewer, .data = big, .size = 11},
+         BERTH_REASON_FIELD_INVALID,
+         "open.size_bytes"},
+        {{.open = &fewer, .data = big, .size = 9},
+         BERTH_REASON_FIELD_INVALID,
+         "open.size_bytes"},
+        {{.open = &hashed, .data = big, .size = 9}, BERTH_REASON_FIELD_INVALID, "open.sha256"},
+        {{.open = &short_hash}, BERTH_REASON_FIELD_INVALID, "open.sha256"},
+        {{.open = &odd}, BERTH_REASON_FIELD_INVALID, "open.format"},
+        {{.open = &nowhere}, BERTH_REASON_CONFIG_NOT_FOUND, ""},
+        {{.open = &foreign}, BERTH_REASON_TENANT_NOT_FOUND, ""},
+        {{.open = &install}, BERTH_REASON_CAPABILITY_MISSING, ""},
+    };
+
+    huge.size_bytes = BUNDLE_BYTES + 1;
+    fewer.size_bytes = 10;
+    hashed.sha256 = (ProtobufCBinaryData){sizeof wrong, wrong};
+    short_hash.sha256 = (ProtobufCBinaryData){1, wrong};
+    odd.format = (Berth__Skills__V1__BundleFormat)3;
+    foreign.tenant_id = (char *)"nobodys";
+    install.validate_only = false;
+    for (size_t i = 0; i < BERTH_COUNT(rows); i++) {
+        struct upload upload = rows[i].upload;
+        enum berth_reason reason = run(&upload, NULL);
+
+        ck_assert_msg(reason == rows[i].reason, "row %zu: %s: %s", i, berth_reason_name(reason),
+                      upload.err.text);
+        ck_assert_msg(strcmp(upload.err.field, rows[i].field) == 0, "row %zu: %s", i,
+                      upload.err.field);
+    }
+}
+END_TEST
+
+/* Nameless files that skills holds in its spool. */
+static unsigned count_spools(void)
+{
+    char folder[64], path[400], to[400];
+    struct dirent *entry;
+    unsigned n = 0;
+    DIR *dir;
+
+    snprintf(folder, sizeof folder, "/proc/%d/fd", (int)town.skills.pid);
+    dir = opendir(folder);
+    while (dir && (entry = readdir(dir))) {
+        ssize_t size;
+
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        size = readlink(path, to, sizeof to - 1);
+        to[size > 0 ? size : 0] = 0;
+        n += strncmp(to, town.dir, strlen(town.dir)) == 0 && strstr(to, "(deleted)");
+    }
+    if (dir)
+        closedir(dir);
+    return n;
+}
+
+/* Uploads are bounded in number; one that was cancelled, or of which nothing comes, gives its
+ * place and its files back. */
+START_TEST(upload__cancelled_or_silent__place_given_back)
+{
+    InstallSkillOpen open = open_of("c1");
+    int64_t end_tick = berth_tick_ms() + WAIT_MS;
+    size_t size;
+    BERTH_AUTO(free) void *data = pack_skill("web-report", PACK_TAR_GZ, &size);
+    struct upload held[UPLOADS], one_more = {.open = &open, .data = data, .size = size};
+    InstallSkillResponse *resp;
+
+    for (size_t i = 0; i < UPLOADS; i++) {
+        held[i] =
+            (struct upload){.open = &open, .data = data, .size = size / 2, .stays_open = true};
+        start(&held[i]);
+    }
+    for (size_t i = 0; i < UPLOADS; i++)
+        wait_for(&held[i], &held[i].waits);
+    while (count_spools() < 2 * UPLOADS)
+        ck_assert_int_lt(berth_tick_ms(), end_tick);
+    ck_assert_int_eq(run(&one_more, NULL), BERTH_REASON_OVERLOADED);
+    berth_loop_post(loop, cancel, &held[0]);
+    wait_for(&held[0], &held[0].ended);
+    ck_assert_int_eq(held[0].code, BERTH_CANCELLED);
+    ck_assert_int_eq(finish(&held[1], NULL), BERTH_REASON_DEADLINE);
+    while (count_spools() > 0)
+        ck_assert_int_lt(berth_tick_ms(), end_tick);
+    one_more = (struct upload){.open = &open, .data = data, .size = size};
+    ck_assert_int_eq(run(&one_more, &resp), BERTH_REASON_NONE);
+    ck_assert_str_eq(resp->skill->allowed_tools[0], "Bash(node:*)");
+    ck_assert(resp->skill->restricts_tools);
+    berth_message_free(resp);
+    ck_assert_uint_eq(count_spools(), 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("skills/bundles");
+    TCase *all = tcase_create("all");
+    SRunner *runner;
+    int failed;
+
+    tcase_add_checked_fixture(all, open_town, close_town);
+    tcase_set_timeout(all, 60);
+    tcase_add_test(all, validate__real_shapes__told_whole);
+    tcase_add_test(all, validate__refused__every_finding_at_once);
+    tcase_add_test(all, upload__chunk_edges__same_bundle);
+    tcase_add_test(all, upload__wrong__refused_by_field);
+    tcase_add_test(all, upload__cancelled_or_silent__place_given_back);
+    suite_add_tcase(suite, all);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
