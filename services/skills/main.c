@@ -28,7 +28,7 @@ struct settings {
     int64_t snapshot_timeout, build_lease, janitor_interval;
     int64_t backend_calls;
     char *spool;
-    int64_t bundle_bytes, uploads, upload_idle;
+    int64_t bundle_bytes, uploads, upload_idle, upload_timeout;
 };
 
 #define KEY(field, type, value, doc)                                                           \
@@ -67,6 +67,7 @@ static const struct berth_config_key keys[] = {
     KEY(bundle_bytes, INT, "134217728", "bytes of a bundle as it is sent, at most"),
     KEY(uploads, INT, "4", "bundles received and judged at once, at most"),
     KEY(upload_idle, MS, "30s", "an upload of which nothing comes for so long is given up"),
+    KEY(upload_timeout, MS, "10m", "an upload that is not whole by then is given up"),
 };
 #undef KEY
 
@@ -215,6 +216,9 @@ static enum berth_code start(const void *config, const struct berth_runtime *run
         return berth_fail_field(err, "uploads", "must be 1 to workers - %d", WORKERS_FREE);
     if (c->upload_idle < 100)
         return berth_fail_field(err, "upload_idle", "must be at least 100 ms");
+    if (c->upload_timeout < 100)
+        return berth_fail_field(err, "upload_timeout", "must be at least 100 ms");
+    skills->upload_timeout_ms = c->upload_timeout;
     skills->spool = c->spool;
     skills->bundle_bytes = (uint64_t)c->bundle_bytes;
     skills->max_uploads = (unsigned)c->uploads;

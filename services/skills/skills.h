@@ -43,7 +43,7 @@ struct skills {
     atomic_uint n_calls;
     const char *spool;     /* folder for uploads; the settings' */
     uint64_t bundle_bytes; /* of an upload, at most */
-    int64_t upload_idle_ms;
+    int64_t upload_idle_ms, upload_timeout_ms;
     unsigned max_uploads;
     atomic_uint n_uploads;
     atomic_bool store_checked;

@@ -13,7 +13,14 @@
 typedef Berth__Skills__V1__InstallSkillRequest InstallSkillRequest;
 typedef Berth__Skills__V1__InstallSkillOpen InstallSkillOpen;
 
-enum { REQUEST_ID_MAX = 128, SHA256_SIZE = 32, FORMAT_MAX = 2 };
+enum {
+    REQUEST_ID_MAX = 128,
+    SHA256_SIZE = 32,
+    FORMAT_MAX = 2,
+    TIME_LIMIT_MAX_MS = 24 * 3600 * 1000,
+    ENV_MAX = 50,
+    ENV_VALUE_MAX = 8192,
+};
 
 struct upload {
     struct skills *skills;
@@ -23,11 +30,12 @@ struct upload {
     struct berth_sha256 *hash;
     struct berth_buf *msg; /* in hand: the worker's while busy */
     struct berth_buf *answer;
-    struct berth_timer *idle;
-    bool counted;     /* among skills->n_uploads */
-    bool busy;        /* a worker has it */
-    bool ended;       /* a status or the answer is out */
-    atomic_bool stop; /* the worker shall know */
+    struct berth_timer *idle;  /* runs while a message is waited for */
+    struct berth_timer *whole; /* runs until the last one is there */
+    bool counted;              /* among skills->n_uploads */
+    bool busy;                 /* a worker has it */
+    bool ended;                /* a status or the answer is out */
+    atomic_bool stop;          /* the worker shall know */
     void (*work)(struct upload *upload);
     struct berth_work job;
     struct berth_post back;
@@ -52,11 +60,17 @@ static void upload_free(struct upload *upload)
     free(upload);
 }
 
+static void stop_timers(struct upload *upload)
+{
+    upload->idle = berth_timer_cancel(upload->idle);
+    upload->whole = berth_timer_cancel(upload->whole);
+}
+
 static void fail(struct upload *upload, enum berth_code code, const struct berth_error *err)
 {
     upload->ended = true;
     atomic_store(&upload->stop, true);
-    upload->idle = berth_timer_cancel(upload->idle);
+    stop_timers(upload);
     if (upload->stream)
         berth_stream_finish(upload->stream, code, err);
 }
@@ -177,6 +191,19 @@ static void on_idle(void *arg)
     fail(upload, code, &err);
 }
 
+static void on_late(void *arg)
+{
+    struct upload *upload = arg;
+    struct berth_error err = {0};
+    enum berth_code code =
+        berth_fail(&err, BERTH_REASON_DEADLINE, "the bundle was not there within %lld ms",
+                   (long long)upload->skills->upload_timeout_ms);
+
+    upload->whole = NULL;
+    if (!upload->ended)
+        fail(upload, code, &err);
+}
+
 static void receive(struct upload *upload)
 {
     upload->idle = berth_loop_timer(berth_stream_loop(upload->stream),
@@ -230,9 +257,25 @@ static enum berth_code start(struct upload *upload, bool first,
     return code;
 }
 
+static enum berth_code check_env(const InstallSkillOpen *open, struct berth_error *err)
+{
+    enum berth_code code = BERTH_OK;
+
+    if (open->n_env > ENV_MAX)
+        return berth_fail_field(err, "open.env", "must be at most %d variables", ENV_MAX);
+    for (size_t i = 0; !code && i < open->n_env; i++) {
+        code = berth_check_env_name("open.env", open->env[i]->key, err);
+        if (!code && strlen(open->env[i]->value) > ENV_VALUE_MAX)
+            code = berth_fail_field(err, "open.env", "must be at most %d bytes each",
+                                    ENV_VALUE_MAX);
+    }
+    return code;
+}
+
 static enum berth_code check_open(const struct skills *skills, const InstallSkillOpen *open,
                                   struct berth_error *err)
 {
+    int64_t time_limit_ms;
     enum berth_code code = berth_check_id("open.tenant_id", open->tenant_id, err);
 
     if (!code)
@@ -245,6 +288,12 @@ static enum berth_code check_open(const struct skills *skills, const InstallSkil
                                 (unsigned long long)skills->bundle_bytes);
     if (!code && open->sha256.len && open->sha256.len != SHA256_SIZE)
         code = berth_fail_field(err, "open.sha256", "must be %d bytes, or none", SHA256_SIZE);
+    if (!code && open->time_limit)
+        code = berth_check_duration("open.time_limit", open->time_limit->seconds,
+                                    open->time_limit->nanos, TIME_LIMIT_MAX_MS, &time_limit_ms,
+                                    err);
+    if (!code)
+        code = check_env(open, err);
     if (!code && *open->request_id)
         code = berth_check_text("open.request_id", open->request_id, 1, REQUEST_ID_MAX, err);
     if (!code && strlen(open->request_id) > REQUEST_ID_MAX)
@@ -301,6 +350,8 @@ static void on_message(void *ctx, struct berth_stream *stream, struct berth_buf 
         code = take_open(upload, msg, &err);
         berth_buf_unref(msg);
     } else {
+        if (!msg)
+            stop_timers(upload);
         upload->msg = msg;
         code = start(upload, false, msg ? work_data : work_judge, &err);
     }
@@ -324,7 +375,7 @@ static void on_closed(void *ctx, struct berth_stream *stream, const struct berth
     (void)stream;
     (void)status;
     upload->stream = NULL;
-    upload->idle = berth_timer_cancel(upload->idle);
+    stop_timers(upload);
     if (!upload->busy)
         upload_free(upload);
 }
@@ -345,6 +396,8 @@ enum berth_code skills_open_install(void *service, struct berth_stream *stream,
     upload->bundle.fd = upload->bundle.spool_fd = -1;
     *ret_ops = &stream_ops;
     *ret_ctx = upload;
+    upload->whole = berth_loop_timer(berth_stream_loop(stream),
+                                     upload->skills->upload_timeout_ms, on_late, upload);
     receive(upload);
     return BERTH_OK;
 }

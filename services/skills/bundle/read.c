@@ -304,6 +304,8 @@ static enum berth_code read_entries(struct reader *reader, struct berth_error *e
 
 /* ------------------------------------------------------------------------- opening */
 
+static const uint8_t zip[] = {'P', 'K'};
+
 static enum berth_code first_bytes(const struct bundle_source *source, uint8_t ret[4],
                                    struct berth_error *err)
 {
@@ -318,12 +320,53 @@ static enum berth_code first_bytes(const struct bundle_source *source, uint8_t r
     return BERTH_OK;
 }
 
+/* How often a central header's signature stands in the archive: libarchive reads them all into
+ * memory before it tells of the first entry. */
+static enum berth_code count_headers(struct reader *reader, uint64_t *ret,
+                                     struct berth_error *err)
+{
+    static const uint8_t signature[4] = {'P', 'K', 1, 2};
+    const struct bundle_source *source = reader->source;
+    const size_t overlap = sizeof signature - 1;
+    uint64_t n = 0;
+
+    for (uint64_t at = 0; at + sizeof signature <= source->size;) {
+        size_t size = source->size - at < BLOCK ? (size_t)(source->size - at) : BLOCK;
+        const uint8_t *block = reader->block, *found;
+
+        if (source->fd < 0)
+            block = (const uint8_t *)source->data + at;
+        else if (pread(source->fd, reader->block, size, (off_t)at) != (ssize_t)size)
+            return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "read the upload: %s",
+                              strerror(errno));
+        for (const uint8_t *from = block;
+             (found = memmem(from, size - (size_t)(from - block), signature, sizeof signature));
+             from = found + sizeof signature)
+            n++;
+        at += size > overlap ? size - overlap : size;
+    }
+    *ret = n;
+    return BERTH_OK;
+}
+
+/* Those of stored archives in it count as well, and may be as many again. */
+static enum berth_code check_headers(struct reader *reader, struct berth_error *err)
+{
+    uint64_t limit = 2 * reader->limits->n_entries, n = 0;
+    enum berth_code code = count_headers(reader, &n, err);
+
+    if (!code && n > limit)
+        STOP(reader, FINDING_TOO_MANY_ENTRIES, NULL, 0,
+             "more than %llu entries, the limit, or more than that in archives inside of it",
+             (unsigned long long)reader->limits->n_entries);
+    return code;
+}
+
 /* One format and at most one filter, by the first bytes: libarchive is not left to guess, which
  * would unpack what is packed many times over. */
 static int set_up(struct archive *archive, const uint8_t first[4], enum bundle_format format)
 {
-    static const uint8_t zip[] = {'P', 'K'}, gzip[] = {0x1f, 0x8b},
-                         zstd[] = {0x28, 0xb5, 0x2f, 0xfd};
+    static const uint8_t gzip[] = {0x1f, 0x8b}, zstd[] = {0x28, 0xb5, 0x2f, 0xfd};
     int status;
 
     if (memcmp(first, zip, sizeof zip) == 0)
@@ -348,7 +391,9 @@ static enum berth_code open_archive(struct reader *reader, struct berth_error *e
     enum berth_code code = first_bytes(source, first, err);
     int status;
 
-    if (code)
+    if (!code && memcmp(first, zip, sizeof zip) == 0)
+        code = check_headers(reader, err);
+    if (code || reader->at_end)
         return code;
     status = set_up(reader->archive, first, source->format);
     if (status == ARCHIVE_OK && source->fd < 0)

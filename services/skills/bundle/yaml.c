@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <yaml.h>
 
+#include "services/skills/bundle/text.h"
+
 struct reader {
     yaml_parser_t parser;
     struct yaml_problem *problem;
@@ -148,6 +150,11 @@ static bool read_pair(struct reader *reader, const yaml_event_t *key, json_t *ob
         return false;
     if (key->type != YAML_SCALAR_EVENT || strlen(text) != key->data.scalar.length) {
         refuse(reader, FINDING_YAML_INVALID, &key->start_mark, "a key must be text");
+        return false;
+    }
+    if (text_has_hidden(text, strlen(text))) { /* would be another key than the one seen */
+        refuse(reader, FINDING_YAML_INVALID, &key->start_mark,
+               "invisible characters stand in a key");
         return false;
     }
     if (json_object_get(object, text)) {

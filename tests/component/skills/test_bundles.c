@@ -46,6 +46,14 @@ static void open_town(void)
                   .skills_args = {"--bundle_bytes=100000", "--uploads=2", "--upload_idle=1s"}});
 }
 
+static void open_hurried_town(void)
+{
+    ck_assert_int_eq(berth_loop_new(&loop, NULL), BERTH_OK);
+    ck_assert_int_eq(berth_loop_start(loop, "caller", NULL), BERTH_OK);
+    town_open(&town,
+              &(struct town_options){.skills = true, .skills_args = {"--upload_timeout=1s"}});
+}
+
 static void close_town(void)
 {
     town_close(&town);
@@ -419,10 +427,44 @@ START_TEST(upload__cancelled_or_silent__place_given_back)
 }
 END_TEST
 
+static void send_one_more(void *arg)
+{
+    static const uint8_t byte = 'P';
+    InstallSkillRequest req = BERTH__SKILLS__V1__INSTALL_SKILL_REQUEST__INIT;
+    struct upload *upload = arg;
+
+    req.message_case = BERTH__SKILLS__V1__INSTALL_SKILL_REQUEST__MESSAGE_DATA;
+    req.data = (ProtobufCBinaryData){1, (uint8_t *)&byte};
+    if (upload->stream && berth_stream_can_write(upload->stream))
+        (void)berth_stream_write(upload->stream, berth_buf_pack(&req.base));
+}
+
+/* One that is never silent and never whole is given up as well. */
+START_TEST(upload__trickling__given_up)
+{
+    InstallSkillOpen open = open_of("c1");
+    int64_t end_tick = berth_tick_ms() + WAIT_MS;
+    struct upload upload = {.open = &open, .stays_open = true};
+
+    start(&upload);
+    wait_for(&upload, &upload.waits);
+    for (bool ended = false; !ended;) {
+        berth_loop_post(loop, send_one_more, &upload);
+        usleep(20000);
+        pthread_mutex_lock(&upload.mutex);
+        ended = upload.ended;
+        pthread_mutex_unlock(&upload.mutex);
+        ck_assert_int_lt(berth_tick_ms(), end_tick);
+    }
+    berth_loop_stop(loop); /* nothing of this upload is left in it */
+    ck_assert_int_eq(finish(&upload, NULL), BERTH_REASON_DEADLINE);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("skills/bundles");
-    TCase *all = tcase_create("all");
+    TCase *all = tcase_create("all"), *hurried = tcase_create("short timeout");
     SRunner *runner;
     int failed;
 
@@ -434,6 +476,10 @@ int main(void)
     tcase_add_test(all, upload__wrong__refused_by_field);
     tcase_add_test(all, upload__cancelled_or_silent__place_given_back);
     suite_add_tcase(suite, all);
+    tcase_add_checked_fixture(hurried, open_hurried_town, close_town);
+    tcase_set_timeout(hurried, 60);
+    tcase_add_test(hurried, upload__trickling__given_up);
+    suite_add_tcase(suite, hurried);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);

@@ -267,6 +267,21 @@ START_TEST(bundle_read__limits__named)
 }
 END_TEST
 
+/* A zip whose directory has more entries than may be is refused before it is read: all of them
+ * would be held in memory. */
+START_TEST(bundle_read__endless_directory__not_read)
+{
+    size_t n = 2 * bundle_limits.n_entries + 2 - (size_t)_i, size = 4 * n;
+    BERTH_AUTO(free) uint8_t *data = malloc(size);
+
+    for (size_t i = 0; i < n; i++)
+        memcpy(data + 4 * i, i == 0 ? "PK\3\4" : "PK\1\2", 4);
+    judge_bytes(data, size, NULL, BUNDLE_FORMAT_ANY);
+    ck_assert(!verdict.is_accepted);
+    ck_assert_int_eq(find(FINDING_TOO_MANY_ENTRIES) != NULL, _i == 0);
+}
+END_TEST
+
 /* A bomb is told by what it declares, before anything of it is unpacked. */
 START_TEST(bundle_read__bomb_declared__nothing_unpacked)
 {
@@ -567,6 +582,7 @@ int main(void)
     tcase_add_loop_test(all, bundle_read__root__found_or_said, 0, (int)BERTH_COUNT(roots));
     tcase_add_test(all, bundle_judge__many_faults__all_told);
     tcase_add_loop_test(all, bundle_read__limits__named, 0, 2 * (int)BERTH_COUNT(limits));
+    tcase_add_loop_test(all, bundle_read__endless_directory__not_read, 0, 2);
     tcase_add_loop_test(all, bundle_read__bomb_declared__nothing_unpacked, 0, 2);
     tcase_add_test(all, bundle_read__bomb_undeclared__stopped);
     tcase_add_test(all, bundle_read__other_bytes__refused);

@@ -116,6 +116,8 @@ static const struct {
     {24, HEAD "allowed-tools: {Read: yes}\n---\n", 'R', FINDING_RESTRICTION_UNREAD, 4},
     {24, HEAD "allowed-tools: [Read, [Bash]]\n---\n", 'R', FINDING_RESTRICTION_UNREAD, 4},
     {24, HEAD "allowed-tools: [Read, ]\n---\n", 'A', NONE, 0},
+    {24, HEAD "allowed-tools\xe2\x80\x8b: Read\n---\n", 'R', FINDING_YAML_INVALID, 4},
+    {24, HEAD "'allowed-tools': Read\n---\n", 'A', NONE, 0},
     {24, HEAD "allowed_tools: Read\n---\n", 'W', FINDING_RESTRICTION_RESPELT, 4},
     {24, HEAD "allowedTools: Read\nallowed-tools: Bash\n---\n", 'R', FINDING_RESTRICTION_UNREAD,
      5},
