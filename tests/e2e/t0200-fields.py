@@ -69,6 +69,9 @@ TABLE = [
         ("GetSnapshot", S.GetSnapshotRequest(tenant_id="default", snapshot_id="no-such-snapshot")),
         ("ListSnapshots", S.ListSnapshotsRequest(tenant_id="no-such-tenant")),
         ("DeleteSnapshot", S.DeleteSnapshotRequest(tenant_id="default", snapshot_id="no-such-snapshot"))]),
+    ("skills", "berth.skills.v1.SkillService", [
+        ("InstallSkill", S.InstallSkillRequest(open=S.InstallSkillOpen(
+            tenant_id="default", config_id="no-such-config", validate_only=True)))]),
 ]
 # What peers call; the same rules.
 B, N = pb.backend, pb.binding
@@ -112,7 +115,7 @@ INTERNAL = [
         ("GetTemplate", B.GetTemplateRequest(target=TARGET, template_id="no-such-template")),
         ("DeleteTemplate", B.DeleteTemplateRequest(target=TARGET, template_id="no-such-template"))]),
 ]
-STREAMING = {"Exec": "unary_stream", "ReadFile": "unary_stream", "WriteFile": "stream_unary"}
+STREAMING = {"Exec": "unary_stream", "ReadFile": "unary_stream", "WriteFile": "stream_unary", "InstallSkill": "stream_unary"}
 
 
 def send(channel, service, method, wire, metadata=()):

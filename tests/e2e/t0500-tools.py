@@ -17,7 +17,7 @@ from suite import Failure, TestSuite, grpcurl, pb, wait_for  # noqa: E402
 WANTED = {
     "controlplane": ["berth.control.v1.ConfigService", "berth.control.v1.SessionService", "berth.control.v1.TenantService"],
     "dataplane": ["berth.data.v1.FileService", "berth.data.v1.ProcessService"],
-    "skills": ["berth.skills.v1.SnapshotService"],
+    "skills": ["berth.skills.v1.SkillService", "berth.skills.v1.SnapshotService"],
     "binding": ["berth.binding.v1.BindingService"],
     "reaper": ["berth.reaper.v1.ReaperService"],
     "adapter-local": ["berth.backend.v1.BackendService", "berth.backend.v1.SnapshotService", "berth.backend.v1.TemplateService"]}
