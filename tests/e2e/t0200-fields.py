@@ -64,6 +64,9 @@ TABLE = [
         ("Remove", D.RemoveRequest(session=REF, path="/workspace/a")),
         ("ReadFile", D.ReadFileRequest(session=REF, path="/workspace/a")),
         ("WriteFile", D.WriteFileRequest(open=D.WriteFileOpen(session=REF, path="/workspace/a")))]),
+    ("data", "berth.data.v1.WorkspaceService", [
+        ("ExportWorkspace", D.ExportWorkspaceRequest(session=REF)),
+        ("ImportWorkspace", D.ImportWorkspaceRequest(open=D.ImportOpen(session=REF)))]),
     ("skills", "berth.skills.v1.SnapshotService", [
         ("CreateSnapshot", S.CreateSnapshotRequest(session=REF)),
         ("GetSnapshot", S.GetSnapshotRequest(tenant_id="default", snapshot_id="no-such-snapshot")),
@@ -84,6 +87,9 @@ INTERNAL = [
         ("IntrospectToken", C.IntrospectTokenRequest(token_id="0" * 12)),
         ("ListTargets", C.ListTargetsRequest(tenant_id="no-such-tenant")),
         ("SettleSession", C.SettleSessionRequest(session=REF, action=C.SETTLE_ACTION_FINISH_DELETE, config_id="local"))]),
+    ("dataplane", "berth.data.v1.InternalService", [
+        ("MoveWorkspace", pb.data.MoveWorkspaceRequest(
+            session=REF, remove=True, blob_id="b", not_after_time={"seconds": 4102444800}))]),
     ("reaper", "berth.reaper.v1.ReaperService", [
         ("RunSweep", pb.reaper.RunSweepRequest(tenant_id="no-such-tenant")),
         ("GetSweep", pb.reaper.GetSweepRequest())]),
@@ -97,6 +103,7 @@ INTERNAL = [
         ("GetBinding", N.GetBindingRequest(session=REF)),
         ("ListBindings", N.ListBindingsRequest(tenant_id="no-such-tenant")),
         ("ResealEndpoint", N.ResealEndpointRequest(session=REF, sealed_before=b"x", sealed_endpoint=b"y")),
+        ("ForgetCarry", N.ForgetCarryRequest(session=REF, blob_id="b")),
         ("RenewTurn", N.RenewTurnRequest(session=REF, turn_token="t")),
         ("EndTurn", N.EndTurnRequest(session=REF, turn_token="t"))]),
     ("adapter-local", "berth.backend.v1.BackendService", [
@@ -115,7 +122,8 @@ INTERNAL = [
         ("GetTemplate", B.GetTemplateRequest(target=TARGET, template_id="no-such-template")),
         ("DeleteTemplate", B.DeleteTemplateRequest(target=TARGET, template_id="no-such-template"))]),
 ]
-STREAMING = {"Exec": "unary_stream", "ReadFile": "unary_stream", "WriteFile": "stream_unary", "InstallSkill": "stream_unary"}
+STREAMING = {"Exec": "unary_stream", "ReadFile": "unary_stream", "WriteFile": "stream_unary", "InstallSkill": "stream_unary",
+             "ExportWorkspace": "unary_stream", "ImportWorkspace": "stream_unary", "MoveWorkspace": "unary_stream"}
 
 
 def send(channel, service, method, wire, metadata=()):
