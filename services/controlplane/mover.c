@@ -28,7 +28,9 @@ struct moving {
     struct berth_buf *last;
     pthread_mutex_t mutex;
     pthread_cond_t cond;
-    bool over; /* under mutex; nothing touches this after it was set */
+    bool over;       /* under mutex: the stream is closed */
+    bool cancelling; /* under mutex: do_cancel() is still to come. With the two nothing else
+                        touches this any more */
     enum berth_code code;
     struct berth_error err;
 };
@@ -96,6 +98,10 @@ static void do_cancel(void *arg)
 
     if (moving->stream)
         berth_stream_cancel(moving->stream);
+    pthread_mutex_lock(&moving->mutex);
+    moving->cancelling = false;
+    pthread_cond_signal(&moving->cond);
+    pthread_mutex_unlock(&moving->mutex);
 }
 
 /* --------------------------------------------------------------------- the worker */
@@ -115,10 +121,8 @@ static void wait_a_while(struct moving *moving)
 static void wait_for(struct moving *moving, const struct cp_lock *lock,
                      enum berth_reason *ret_why)
 {
-    bool cancelling = false;
-
     pthread_mutex_lock(&moving->mutex);
-    while (!moving->over) {
+    while (!moving->over || moving->cancelling) {
         wait_a_while(moving);
         if (moving->over || *ret_why)
             continue;
@@ -126,12 +130,10 @@ static void wait_for(struct moving *moving, const struct cp_lock *lock,
             *ret_why = BERTH_REASON_LOCK_LOST;
         else if (berth_server_stopping(moving->cp->runtime->server))
             *ret_why = BERTH_REASON_DRAINING;
-        cancelling = *ret_why != BERTH_REASON_NONE;
-        if (cancelling) {
-            pthread_mutex_unlock(&moving->mutex);
-            berth_loop_post(moving->cp->runtime->loop, do_cancel, moving);
-            pthread_mutex_lock(&moving->mutex);
-        }
+        if (!*ret_why)
+            continue;
+        moving->cancelling = true;
+        berth_loop_post(moving->cp->runtime->loop, do_cancel, moving);
     }
     pthread_mutex_unlock(&moving->mutex);
 }

@@ -79,7 +79,7 @@ void move_close(void)
 struct move_call {
     struct berth_stream *stream;
     struct berth_buf *first, *last;
-    sem_t closed;
+    sem_t closed, cancelled;
     struct berth_error err;
 };
 
@@ -157,6 +157,7 @@ struct move_call *move_begin(const struct move *move)
     }
     call->first = berth_buf_pack(&req.base);
     sem_init(&call->closed, 0, 0);
+    sem_init(&call->cancelled, 0, 0);
     berth_loop_post(loop, do_begin, call);
     return call;
 }
@@ -167,6 +168,7 @@ static void do_cancel(void *arg)
 
     if (call->stream)
         berth_stream_cancel(call->stream);
+    sem_post(&call->cancelled);
 }
 
 enum berth_reason move_end(struct move_call *call, bool cancel, MoveWorkspaceResponse **ret)
@@ -176,6 +178,8 @@ enum berth_reason move_end(struct move_call *call, bool cancel, MoveWorkspaceRes
 
     if (cancel)
         berth_loop_post(loop, do_cancel, call);
+    while (cancel && sem_wait(&call->cancelled) < 0) {
+    }
     while (sem_wait(&call->closed) < 0) {
     }
     reason = call->err.reason;
