@@ -28,8 +28,8 @@ CP_STEP cp_step_export(struct cp_holder *h, struct berth_error *err);
 
 /* holder_steps.c: pauses the bound one; seen GONE where it is. */
 CP_STEP cp_pause_sandbox(struct cp_holder *h, struct berth_error *err);
-/* holder_carry.c: what is kept of a session that is being deleted goes, if it can; else with its
- * age. */
+/* holder_carry.c: what is kept of a session that is being deleted goes, if it can; else with
+ * its age. */
 void cp_carry_discard(struct cp_holder *h);
 /* holder_carry.c: the workspace that waits is unpacked into a sandbox that is not bound yet.
  * *ret: a CarryOutcome. Errors: it waits on. */
