@@ -48,7 +48,7 @@ static enum berth_code fail_io(struct berth_error *err, const char *what)
 
     if (why == ENOSPC || why == EDQUOT || why == EFBIG)
         return berth_fail(err, BERTH_REASON_DISK_FULL, "the blob store is full");
-    return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "blob store: %s: %s", what,
+    return berth_fail(err, BERTH_REASON_STORE_UNAVAILABLE, "blob store: %s: %s", what,
                       strerror(why));
 }
 

@@ -26,7 +26,7 @@ BERTH_MUST_CHECK enum berth_code blobs_new(const struct blobs_options *options,
                                            struct blobs **ret, struct berth_error *err);
 struct blobs *blobs_free(struct blobs *blobs); /* NULL is fine */
 
-/* Session's parts and id are checked ids. Errors: DISK_FULL, INTERNAL_BUG. */
+/* Session's parts and id are checked ids. Errors: DISK_FULL, STORE_UNAVAILABLE. */
 BERTH_MUST_CHECK enum berth_code blob_create(struct blobs *blobs,
                                              const Berth__Common__V1__SessionRef *session,
                                              const char *id, struct blob **ret,
@@ -55,7 +55,7 @@ const uint8_t *blob_sha256(const struct blob *blob);
 void blob_close(struct blob *blob);
 
 /* The blob, if it is there, and whatever of the session is older: a move that was broken off
- * after its end. Errors: INTERNAL_BUG. */
+ * after its end. Errors: STORE_UNAVAILABLE. */
 BERTH_MUST_CHECK enum berth_code blob_remove(struct blobs *blobs,
                                              const Berth__Common__V1__SessionRef *session,
                                              const char *id, struct berth_error *err);

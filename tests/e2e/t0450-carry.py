@@ -2,6 +2,7 @@
 """t0450-carry - a rebuild between turns: the workspace goes along to the new sandbox, whatever is killed
 on the way, or the old sandbox stays."""
 import contextlib
+import json
 import os
 import random
 import shutil
@@ -22,19 +23,6 @@ head -c 4000000 /dev/urandom > data; sha256sum data > sum"""
 SHOW = "stat -c '%n %a %.Y %h' a/b/file; cat hard soft; sha256sum -c --quiet sum; packages/tool/tool"
 
 
-def flip(suite):
-    """Every sandbox of the config is of an image that is to be rebuilt from now on."""
-    suite.generation += 1
-    image = '{"generation":%d,"rebuild_before":%d}' % (suite.generation, suite.generation)
-    subprocess.run(["redis-cli", "-s", suite.path("run", "redis.sock"), "HSET", "berth:{default}:c/local", "image", image,
-                    "rev", "%016x" % random.getrandbits(64)], check=True, stdout=subprocess.DEVNULL)
-
-
-def events(suite, session, kind):
-    page = suite.api.events.ListEvents(pb.control.ListEventsRequest(tenant_id="default", session_id=session))
-    return [event for event in page.events if event.kind == kind]
-
-
 def box_of(answer):
     return answer.session.sandbox.sandbox_id
 
@@ -43,6 +31,13 @@ def shell(suite, session, text, turn=""):
     result = suite.api.run(session, text, turn=turn)
     tap.equal(result.exited.exit_code, 0, result.stderr.decode(errors="replace"))
     return result.stdout
+
+
+def told(suite, *words):
+    """How many events have all of these words in them."""
+    text = subprocess.run(["redis-cli", "-s", suite.path("run", "redis.sock"), "--json", "XRANGE", "berth:{default}:ev", "-", "+"],
+                          check=True, stdout=subprocess.PIPE, text=True).stdout
+    return sum(all(word in " ".join(fields) for word in words) for _, fields in json.loads(text))
 
 
 def blobs(suite):
@@ -65,13 +60,14 @@ def rebuild__next_turn__workspace_carried_process_told(suite):
     shell(suite, "s1", MAKE, turn)
     shown = shell(suite, "s1", SHOW, turn)
     api.run("s1", "nohup sleep 1000 > /dev/null 2>&1 &", turn=turn)
-    flip(suite)
+    suite.flip()
     tap.equal(box_of(api.resolve("s1", turn=turn)), box_of(before), "not under a turn")
     api.end_turn("s1", turn)
     turn = api.begin_turn("s1")
     after = api.resolve("s1", turn=turn)
     tap.equal((after.outcome, box_of(after) != box_of(before)), (REBUILT, True), after)
     tap.equal([word.split(":")[0] for word in after.lost], ["memory", "packages"])
+    tap.equal(told(suite, "REBUILT", "carried"), 1)
     tap.equal(shell(suite, "s1", SHOW, turn), shown)
     tap.equal(api.run("s1", "pgrep sleep", turn=turn).exited.exit_code, 1)
     api.end_turn("s1", turn)
@@ -86,7 +82,7 @@ def rebuild__drop__workspace_lost_and_told(suite):
         config=pb.control.SandboxConfig(tenant_id="default", config_id="local",
                                         workspace_on_rebuild=pb.control.WORKSPACE_ON_REBUILD_DROP),
         update_mask={"paths": ["workspace_on_rebuild"]}))
-    flip(suite)
+    suite.flip()
     after = api.resolve("s1")
     tap.equal((after.outcome, len(after.lost)), (REBUILT, 3), after)
     tap.equal(shell(suite, "s1", "ls"), b"input\noutput\n")
@@ -102,7 +98,7 @@ def rebuild__export_fails__old_sandbox_stays_and_runs(suite):
     box = box_of(api.resolve("s2", config="local"))
     shell(suite, "s2", MAKE)
     api.run("s2", "nohup sleep 1000 > /dev/null 2>&1 &")
-    flip(suite)
+    suite.flip()
     with no_room(suite):
         for _ in range(2):
             turn = api.begin_turn("s2")
@@ -110,6 +106,7 @@ def rebuild__export_fails__old_sandbox_stays_and_runs(suite):
             tap.equal((answer.outcome, box_of(answer), list(answer.lost)), (USED, box, []), answer)
             tap.check(shell(suite, "s2", "pgrep sleep", turn), "what ran is asleep or gone")
             api.end_turn("s2", turn)
+    tap.equal(told(suite, "REBUILD_DEFERRED", "blob store"), 2, "each turn says so, and why")
     turn = api.begin_turn("s2")
     answer = api.resolve("s2", turn=turn)
     tap.equal((answer.outcome, box_of(answer) != box), (REBUILT, True), answer)
@@ -128,7 +125,7 @@ def rebuild__processes_killed_at_any_moment__workspace_is_kept(suite):
     shell(suite, "s3", MAKE + "; head -c 16000000 /dev/urandom > more")
     cut_off = 0
     for name in ("controlplane", "dataplane", "controlplane", "adapter-local") * 2:
-        flip(suite)
+        suite.flip()
         call = api.sessions._stub.ResolveSession.future(pb.control.ResolveSessionRequest(session=api.ref("s3")), timeout=20,
                                                          metadata=api.metadata)
         time.sleep(rng.random() * 0.25)
@@ -211,7 +208,6 @@ class Suite(TestSuite):
     def __enter__(self):
         super().__enter__()
         self.api = self.client()
-        self.generation = 1
         return self
 
 

@@ -30,8 +30,8 @@ class TlsSuite(TestSuite):
         super().__init__()
         ports = self.facts["ports"]
         targets = {"binding": f"127.0.0.1:{ports['binding']}", "controlplane": f"localhost:{ports['controlplane']}",
-                   "adapter_local": f"127.0.0.1:{ports['adapter-local']}"}
-        calls = {"controlplane": ["binding", "adapter_local"], "dataplane": ["controlplane", "adapter_local"],
+                   "adapter_local": f"127.0.0.1:{ports['adapter-local']}", "dataplane": f"localhost:{ports['dataplane']}"}
+        calls = {"controlplane": ["binding", "adapter_local", "dataplane"], "dataplane": ["controlplane", "adapter_local"],
                  "skills": ["controlplane", "adapter_local"], "reaper": ["controlplane", "binding", "adapter_local"],
                  "binding": [], "adapter-local": []}
         for name in base.ORDER:
@@ -88,6 +88,9 @@ def suite__mutual_tls__session_from_start_to_end(suite):
     answer = client.run("tls-1", "echo over tls")
     tap.equal(answer.stdout.strip(), b"over tls")
     client.write_file("tls-1", "/workspace/a", b"x" * 3000000)
+    tap.equal(client.read_file("tls-1", "/workspace/a"), b"x" * 3000000)
+    suite.flip()
+    tap.equal(client.resolve("tls-1").outcome, pb.control.RESOLVE_OUTCOME_REBUILT)
     tap.equal(client.read_file("tls-1", "/workspace/a"), b"x" * 3000000)
     client.delete("tls-1")
 

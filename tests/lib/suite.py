@@ -12,6 +12,7 @@ import fcntl
 import importlib.util
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -110,6 +111,13 @@ class TestSuite(base.Suite):
             token = page.next_page_token
             if not token:
                 return
+
+    def flip(self, config="local", tenant="default"):
+        """Writes what an installer's flip does: every sandbox of the config is to be rebuilt between turns."""
+        self.generation = getattr(self, "generation", 1) + 1
+        subprocess.run(["redis-cli", "-s", self.path("run", "redis.sock"), "HSET", "berth:{%s}:c/%s" % (tenant, config),
+                        "image", json.dumps({"generation": self.generation, "rebuild_before": self.generation}),
+                        "rev", secrets.token_hex(8)], check=True, stdout=subprocess.DEVNULL)
 
     def kill_sandbox(self, box):
         """kill -9 of its supervisor, and with it of everything in it; the adapter is not asked."""

@@ -80,6 +80,7 @@ struct move_call {
     struct berth_stream *stream;
     struct berth_buf *first, *last;
     sem_t closed, cancelled;
+    enum berth_code code;
     struct berth_error err;
 };
 
@@ -107,7 +108,7 @@ static void on_closed(void *ctx, struct berth_stream *stream, const struct berth
     (void)stream;
     call->stream = NULL;
     if (status->code)
-        (void)berth_status_to_error(status, &call->err);
+        call->code = berth_status_to_error(status, &call->err);
     sem_post(&call->closed);
 }
 
@@ -186,7 +187,7 @@ enum berth_reason move_end(struct move_call *call, bool cancel, MoveWorkspaceRes
     if (call->last)
         ck_assert(!berth_buf_decode(&berth__data__v1__move_workspace_response__descriptor,
                                     call->last, &message, &call->err));
-    ck_assert_msg(reason || (message && ((MoveWorkspaceResponse *)message)->done),
+    ck_assert_msg(call->code || (message && ((MoveWorkspaceResponse *)message)->done),
                   "it ended without done");
     if (ret && message)
         *ret = (MoveWorkspaceResponse *)message;

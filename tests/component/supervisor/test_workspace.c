@@ -216,11 +216,15 @@ END_TEST
 START_TEST(remove__blob_and_older_ones__gone)
 {
     const struct move remove = {.kind = MOVE_REMOVE, .blob = "b2"};
+    char text[256];
 
     put("/workspace/f", "content", USER, 0644);
     ck_assert_int_eq(out_of("b1"), 0);
     ck_assert_int_eq(out_of("b2"), 0);
     ck_assert_int_eq(out_of("b3"), 0);
+    snprintf(text, sizeof text,
+             "cd %s && touch -d 2001-01-01 b1.tar && touch -d 2001-01-02 b2.tar", move_dir);
+    shell(text);
     ck_assert_int_eq(move_it(&remove, NULL), 0);
     ck_assert_int_eq(count_blobs(), 1);
     ck_assert_int_eq(into("b3"), 0);
