@@ -12,7 +12,11 @@
 #include "common/loop/timers.h"
 #include "common/time/time.h"
 
-enum { EVENTS_MAX = 64 };
+enum {
+    EVENTS_MAX = 64,
+    SLEEP_MAX_MS = 60000,
+    ROUNDS_MAX = 8, /* of posts that posts make, on a thread that has other things to do */
+};
 
 struct berth_watch {
     struct berth_loop *loop;
@@ -31,9 +35,14 @@ struct berth_loop {
 
     pthread_t thread;
     bool started;
+    atomic_bool quit;
+    /* Held by whoever runs callbacks, and so guards all above and below but for posts; the
+     * loop's thread lets go of it while it sleeps. */
+    pthread_mutex_t turn;
+    bool alive;                /* somebody will wake: the loop's thread is there */
+    int64_t until_tick;        /* it sleeps no longer */
     _Atomic(pthread_t) runner; /* valid while running */
     atomic_bool running;
-    atomic_bool quit;
 
     pthread_mutex_t mutex; /* the two below */
     struct berth_post *first, **last;
@@ -59,6 +68,7 @@ enum berth_code berth_loop_new(struct berth_loop **ret, struct berth_error *err)
     if (!loop)
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     pthread_mutex_init(&loop->mutex, NULL);
+    pthread_mutex_init(&loop->turn, NULL);
     loop->last = &loop->first;
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     loop->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -112,6 +122,7 @@ struct berth_loop *berth_loop_free(struct berth_loop *loop)
     closep(&loop->epoll_fd);
     closep(&loop->wake_fd);
     pthread_mutex_destroy(&loop->mutex);
+    pthread_mutex_destroy(&loop->turn);
     free(loop);
     return NULL;
 }
@@ -126,26 +137,26 @@ static void wake(struct berth_loop *loop)
     while (n < 0 && errno == EINTR); /* EAGAIN: the counter is full, the loop wakes anyway */
 }
 
-static void link_post(struct berth_loop *loop, struct berth_post *entry)
+/* True: nobody else sees to it that posts are run. */
+static bool link_post(struct berth_loop *loop, struct berth_post *entry, berth_loop_fn fn,
+                      void *arg)
 {
     bool was_empty;
 
-    entry->next = NULL;
+    *entry = (struct berth_post){.fn = fn, .arg = arg};
     pthread_mutex_lock(&loop->mutex);
     was_empty = !loop->first;
     *loop->last = entry;
     loop->last = &entry->next;
     pthread_mutex_unlock(&loop->mutex);
-    if (was_empty && !berth_loop_is_current(loop))
-        wake(loop);
+    return was_empty && !berth_loop_is_current(loop);
 }
 
 void berth_loop_post_entry(struct berth_loop *loop, struct berth_post *entry, berth_loop_fn fn,
                            void *arg)
 {
-    entry->fn = fn;
-    entry->arg = arg;
-    link_post(loop, entry);
+    if (link_post(loop, entry, fn, arg))
+        wake(loop);
 }
 
 void berth_loop_post(struct berth_loop *loop, berth_loop_fn fn, void *arg)
@@ -188,6 +199,52 @@ static bool has_posts(struct berth_loop *loop)
     return has;
 }
 
+/* ---------------------------------------------------------------------- turns */
+
+static void begin_turn(struct berth_loop *loop)
+{
+    atomic_store(&loop->runner, pthread_self());
+    atomic_store(&loop->running, true);
+}
+
+static void end_turn(struct berth_loop *loop)
+{
+    atomic_store(&loop->running, false);
+    pthread_mutex_unlock(&loop->turn);
+}
+
+/* In the place of the loop's thread, which sleeps or is about to. */
+static void run_for(struct berth_loop *loop)
+{
+    int64_t left_ms;
+
+    begin_turn(loop);
+    for (int i = 0; i < ROUNDS_MAX && run_posts(loop); i++) {
+    }
+    left_ms = berth_timers_wait_ms(&loop->timers, berth_tick_ms());
+    if (has_posts(loop) || (left_ms >= 0 && berth_tick_ms() + left_ms < loop->until_tick)) {
+        loop->until_tick = INT64_MIN; /* once is enough */
+        wake(loop);
+    }
+    end_turn(loop);
+}
+
+void berth_loop_run_entry(struct berth_loop *loop, struct berth_post *entry, berth_loop_fn fn,
+                          void *arg)
+{
+    bool ours = link_post(loop, entry, fn, arg);
+    bool mine = !berth_loop_is_current(loop) && pthread_mutex_trylock(&loop->turn) == 0;
+
+    if (mine && loop->alive) {
+        run_for(loop);
+        return;
+    }
+    if (mine)
+        pthread_mutex_unlock(&loop->turn);
+    if (ours)
+        wake(loop);
+}
+
 static int wait_ms(struct berth_loop *loop)
 {
     int64_t ms;
@@ -195,22 +252,25 @@ static int wait_ms(struct berth_loop *loop)
     if (atomic_load(&loop->quit) || has_posts(loop))
         return 0;
     ms = berth_timers_wait_ms(&loop->timers, berth_tick_ms());
-    if (ms < 0)
-        return -1;
-    return ms < 60000 ? (int)ms : 60000;
+    return ms >= 0 && ms < SLEEP_MAX_MS ? (int)ms : SLEEP_MAX_MS;
 }
 
 static void run_events(struct berth_loop *loop)
 {
     struct epoll_event events[EVENTS_MAX];
-    int n = epoll_wait(loop->epoll_fd, events, EVENTS_MAX, wait_ms(loop));
+    int n, ms = wait_ms(loop);
 
+    loop->until_tick = berth_tick_ms() + ms;
+    end_turn(loop);
+    n = epoll_wait(loop->epoll_fd, events, EVENTS_MAX, ms);
+    pthread_mutex_lock(&loop->turn);
+    begin_turn(loop);
     for (int i = 0; i < n; i++) {
         struct berth_watch *watch = events[i].data.ptr;
         uint64_t count;
 
         if (watch) {
-            if (!watch->dead)
+            if (!watch->dead) /* also since it was seen */
                 watch->fn(watch->arg, events[i].events);
         } else if (read(loop->wake_fd, &count, sizeof count) < 0) {
             assert(errno == EAGAIN || errno == EINTR);
@@ -221,8 +281,9 @@ static void run_events(struct berth_loop *loop)
 
 void berth_loop_run(struct berth_loop *loop)
 {
-    atomic_store(&loop->runner, pthread_self());
-    atomic_store(&loop->running, true);
+    pthread_mutex_lock(&loop->turn);
+    begin_turn(loop);
+    loop->alive = true;
     while (!atomic_load(&loop->quit)) {
         run_posts(loop);
         run_events(loop);
@@ -231,8 +292,9 @@ void berth_loop_run(struct berth_loop *loop)
     /* What was posted before the end still runs, and what that posts in turn. */
     while (run_posts(loop)) {
     }
-    atomic_store(&loop->running, false);
+    loop->alive = false;
     atomic_store(&loop->quit, false);
+    end_turn(loop);
 }
 
 void berth_loop_quit(struct berth_loop *loop)

@@ -1,6 +1,8 @@
 /* loop.h - one thread, one epoll: file descriptors, timers, and work posted by other threads.
- * Everything that is watched or timed runs on the loop's own thread, one callback at a time;
- * only posting and berth_loop_quit() may come from elsewhere. */
+ * Everything that is watched, timed or posted runs as on one thread, the loop's, one callback
+ * at a time; only posting and berth_loop_quit() may come from elsewhere. While that thread
+ * sleeps another one may take its turn (berth_loop_run_entry()): "on the loop thread" means on
+ * the one whose turn it is. */
 #pragma once
 
 #include <stdbool.h>
@@ -31,7 +33,7 @@ void berth_loop_stop(struct berth_loop *loop);
  * berth_loop_quit(), which may be called from callbacks and from other threads. */
 void berth_loop_run(struct berth_loop *loop);
 void berth_loop_quit(struct berth_loop *loop);
-/* True on the thread that runs the loop. */
+/* True on the thread whose turn it is. */
 bool berth_loop_is_current(const struct berth_loop *loop);
 
 /* Run fn(arg) on the loop, soon, in order of posting per thread. From any thread. It cannot be
@@ -47,6 +49,12 @@ struct berth_post {
 };
 void berth_loop_post_entry(struct berth_loop *loop, struct berth_post *entry, berth_loop_fn fn,
                            void *arg);
+
+/* As berth_loop_post_entry(); where the loop sleeps, it is not woken for that: this thread
+ * takes its turn, and runs what is posted, before this returns. To wake a thread costs more
+ * than a small callback. Not with a lock held that a callback might want. */
+void berth_loop_run_entry(struct berth_loop *loop, struct berth_post *entry, berth_loop_fn fn,
+                          void *arg);
 
 /* On the loop thread only. events as for epoll_ctl (level-triggered). fd stays the caller's. */
 BERTH_MUST_CHECK enum berth_code berth_loop_watch(struct berth_loop *loop, int fd,

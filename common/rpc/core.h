@@ -40,6 +40,8 @@ enum { RPC_STREAM_WINDOW = 1 << 20 };
 struct rpc_tag {
     struct berth_post post;
     struct berth_loop *loop; /* fn runs there; NULL: on the thread that saw the completion */
+    bool heavy; /* of a stream of large messages: the queue's thread has enough to do
+                   with its sockets, and wakes the loop's for the rest */
     void (*fn)(void *owner, bool ok);
     void *owner;
     bool ok;
@@ -51,11 +53,17 @@ void rpc_start_batch(grpc_call *call, const grpc_op *ops, size_t n_ops, struct r
 /* Hand one event of the queue on. */
 void rpc_complete(const grpc_event *event);
 
+/* On the loop; from the queue's thread, and where the loop sleeps, at once and on this thread.
+ * With no lock held. */
+void rpc_run_on_loop(struct berth_loop *loop, struct berth_post *post, berth_loop_fn fn,
+                     void *arg);
+
 /* The one queue of the process, for servers and clients alike, served by one thread; between
  * berth_rpc_init() and _done(). That thread sees to the sockets, too, so what it finds needs no
  * second thread to be woken: with a queue and two threads per server, a relayed call cost twice
- * the context switches. It never runs handlers. Client calls on it are counted, so that _done()
- * can wait for them; servers have ended before. */
+ * the context switches. Of handlers it runs those that never block: quick ones, and evented
+ * ones while their loop sleeps. Client calls on it are counted, so that _done() can wait for
+ * them; servers have ended before. */
 grpc_completion_queue *rpc_queue(void);
 void rpc_client_call_begun(void);
 void rpc_client_call_ended(void);

@@ -2,8 +2,9 @@
  *
  * Servers have two kinds of handlers. A *unary* one is an ordinary function that may block; it
  * runs on a bounded pool. An *evented* one is a set of callbacks on the server's loop thread
- * and must never block; it serves any kind of method, streams included. Clients likewise: one
- * blocking call, one with a callback, and evented streams. */
+ * (or, while that sleeps, on the thread that serves the sockets, see loop.h) and must never
+ * block; it serves any kind of method, streams included. Clients likewise: one blocking call,
+ * one with a callback, and evented streams. */
 #pragma once
 
 #include <protobuf-c/protobuf-c.h>

@@ -35,6 +35,8 @@ static struct {
     struct rpc_delay *delays; /* sorted; the client thread's own */
 } runtime = {.mutex = PTHREAD_MUTEX_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER};
 
+static _Thread_local bool is_poller;
+
 /* The core has an error to report of every handshake that fails, and anybody can make one fail:
  * false when the second's share of lines is used up. */
 static bool may_log_core(unsigned *ret_missed)
@@ -135,10 +137,21 @@ void rpc_complete(const grpc_event *event)
 
     RPC_TSAN_ACQUIRE(tag);
     tag->ok = event->success != 0;
-    if (tag->loop)
+    if (!tag->loop)
+        tag->fn(tag->owner, tag->ok);
+    else if (tag->heavy)
         berth_loop_post_entry(tag->loop, &tag->post, run_tag, tag);
     else
-        tag->fn(tag->owner, tag->ok);
+        rpc_run_on_loop(tag->loop, &tag->post, run_tag, tag);
+}
+
+void rpc_run_on_loop(struct berth_loop *loop, struct berth_post *post, berth_loop_fn fn,
+                     void *arg)
+{
+    if (is_poller)
+        berth_loop_run_entry(loop, post, fn, arg);
+    else
+        berth_loop_post_entry(loop, post, fn, arg);
 }
 
 gpr_timespec rpc_deadline(int64_t after_ms)
@@ -188,6 +201,7 @@ static void *poll_thread(void *arg)
 {
     grpc_completion_queue *queue = arg;
 
+    is_poller = true;
     for (;;) {
         grpc_event event = grpc_completion_queue_next(queue, rpc_deadline(wait_ms()), NULL);
 

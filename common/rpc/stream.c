@@ -9,7 +9,8 @@ static bool ended(const struct berth_stream *stream)
 void rpc_stream_start(struct berth_stream *stream, const grpc_op *ops, size_t n_ops,
                       struct rpc_tag *tag, void (*fn)(void *stream, bool ok))
 {
-    *tag = (struct rpc_tag){.loop = stream->loop, .fn = fn, .owner = stream};
+    *tag = (struct rpc_tag){
+        .loop = stream->loop, .heavy = stream->heavy, .fn = fn, .owner = stream};
     stream->n_ops++;
     rpc_start_batch(stream->core, ops, n_ops, tag);
 }
@@ -44,6 +45,7 @@ static void take_read(struct berth_stream *stream, bool ok)
     stream->reading = false;
     if (stream->received)
         msg = rpc_buf_take(BERTH_STEAL(stream->received));
+    stream->heavy = stream->heavy || (msg && berth_buf_size(msg) > RPC_MESSAGE_HEAVY);
     if (stream->mute) {
         berth_buf_unref(msg);
         if (!none && !stream->call)
@@ -172,6 +174,7 @@ static bool write_message(struct berth_stream *stream, struct berth_buf *msg, bo
     if (last)
         ops[n++] = (grpc_op){.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT};
     stream->writing = true;
+    stream->heavy = stream->heavy || berth_buf_size(msg) > RPC_MESSAGE_HEAVY;
     rpc_stream_start(stream, ops, n, &stream->write_tag, on_written);
     rpc_stream_initial_sent(stream);
     grpc_byte_buffer_destroy(bytes);

@@ -5,6 +5,8 @@
 #include "common/rpc/core.h"
 #include "common/rpc/status.h"
 
+enum { RPC_MESSAGE_HEAVY = 16 << 10 };
+
 struct berth_stream {
     const struct berth_stream_ops *ops; /* NULL: nobody listens (refused at open) */
     void *ctx;
@@ -13,6 +15,7 @@ struct berth_stream {
     struct berth_call *call; /* server side; NULL on the client */
     unsigned n_ops;          /* operations in flight: the stream lives as long */
     bool reading, writing;
+    bool heavy;   /* a message was large */
     bool unasked; /* the read in flight, or over, is one nobody has asked for yet */
     bool early;   /* it is over */
     bool early_ok;

@@ -301,7 +301,7 @@ void rpc_stream_begin(struct berth_call *call)
     /* From here: the loop would have to wake this thread for it, and be woken once more. It is
      * this thread that sees the completion, so the loop gets it after begin(). */
     rpc_stream_read_early(stream);
-    berth_loop_post_entry(stream->loop, &call->post, begin, stream);
+    rpc_run_on_loop(stream->loop, &call->post, begin, stream);
 }
 
 void rpc_server_stream_close(struct berth_stream *stream)

@@ -5,8 +5,9 @@ ratio to C++ asking C++ within the round. The interval is Student's, of the loga
 
 A reactor of the callback API must not block: so on our side the server's method is a quick one, and the
 client's next call is made in the callback of the last one. Two more ways are shown, and not judged: the
-same method on the pool, where it may block, and blocking (1 at once) or evented calls. Both sides have
-the same settings of the core and no tokens; ours checks every message with its guard.
+same method on the pool, where it may block, and blocking (1 at once) or evented calls. An evented call
+is a stream: three operations and a closed() where the callback API has one reaction to one call, so its
+row says what the data plane pays for being able to forward anything. Both sides have the same settings of the core and no tokens; ours checks every message with its guard.
 """
 import math
 import os

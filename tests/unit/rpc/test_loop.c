@@ -250,6 +250,171 @@ START_TEST(berth_loop_free__queued__dropped)
 }
 END_TEST
 
+/* -------------------------------------------------------------------- turns */
+
+struct turn {
+    struct berth_post entry;
+    berth_loop_fn fn;
+    _Atomic(pthread_t) runner; /* 0: not yet */
+};
+
+static void run_turn(void *arg)
+{
+    struct turn *turn = arg;
+
+    ck_assert(berth_loop_is_current(loop));
+    if (turn->fn)
+        turn->fn(turn);
+    atomic_store(&turn->runner, pthread_self());
+}
+
+static bool runs_here(struct turn *turn)
+{
+    berth_loop_run_entry(loop, &turn->entry, run_turn, turn);
+    while (!atomic_load(&turn->runner))
+        usleep(100);
+    return pthread_equal(atomic_load(&turn->runner), pthread_self());
+}
+
+/* fn once, as soon as the loop was found asleep and its turn could be taken. */
+static void take_turn(berth_loop_fn fn)
+{
+    int64_t end_tick = berth_tick_ms() + 10000;
+    struct turn turn = {.fn = fn};
+
+    while (!runs_here(&(struct turn){.fn = NULL}))
+        ck_assert_int_lt(berth_tick_ms(), end_tick);
+    if (fn)
+        (void)runs_here(&turn);
+    ck_assert(!berth_loop_is_current(loop));
+}
+
+static atomic_uint n_fired;
+
+static void set_timer(void *arg)
+{
+    (void)arg;
+    ck_assert_ptr_nonnull(berth_loop_timer(loop, 5, count, &n_fired));
+}
+
+/* A loop that sleeps for want of anything to do is woken for a timer that is set in its place.
+ */
+START_TEST(berth_loop_run_entry__sets_a_timer__fires_in_time)
+{
+    int64_t begin_tick = berth_tick_ms();
+
+    ck_assert(!berth_loop_start(loop, "test-loop", &err));
+    take_turn(NULL);
+    take_turn(set_timer);
+    while (!atomic_load(&n_fired)) {
+        ck_assert_int_lt(berth_tick_ms(), begin_tick + 10000);
+        usleep(500);
+    }
+    berth_loop_stop(loop);
+}
+END_TEST
+
+static struct {
+    bool inside;
+    unsigned n, next[4];
+} once; /* of whose turn it is */
+
+static void enter_once(void *arg)
+{
+    unsigned thread = (unsigned)(uintptr_t)arg % 4, number = (unsigned)(uintptr_t)arg / 4;
+
+    ck_assert(!once.inside && berth_loop_is_current(loop));
+    once.inside = true;
+    ck_assert_uint_eq(once.next[thread]++, number);
+    once.n++;
+    once.inside = false;
+}
+
+static void *run_many(void *arg)
+{
+    static struct berth_post entries[4][N_POSTS];
+    uintptr_t thread = (uintptr_t)arg;
+
+    for (uintptr_t i = 0; i < N_POSTS; i++)
+        (i % 3 ? berth_loop_run_entry : berth_loop_post_entry)(
+            loop, &entries[thread][i], enter_once, (void *)(i * 4 + thread));
+    return NULL;
+}
+
+/* Whoever runs it, one at a time, each thread's in order, and none is left. */
+START_TEST(berth_loop_run_entry__many_threads__one_at_a_time_in_order)
+{
+    pthread_t threads[4];
+
+    memset(&once, 0, sizeof once);
+    ck_assert(!berth_loop_start(loop, "test-loop", &err));
+    for (uintptr_t i = 0; i < BERTH_COUNT(threads); i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, run_many, (void *)i), 0);
+    for (size_t i = 0; i < BERTH_COUNT(threads); i++)
+        pthread_join(threads[i], NULL);
+    berth_loop_stop(loop);
+    ck_assert_uint_eq(once.n, N_POSTS * BERTH_COUNT(threads));
+}
+END_TEST
+
+static struct berth_watch *watched;
+static atomic_uint n_told;
+
+static void tell(void *arg, uint32_t events)
+{
+    (void)arg;
+    (void)events;
+    berth_watch_set(watched, 0);
+    atomic_fetch_add(&n_told, 1);
+}
+
+static void begin_watch(void *arg)
+{
+    (void)arg;
+    ck_assert(!berth_loop_watch(loop, fds[0], EPOLLIN, tell, NULL, &watched, &err));
+}
+
+static void end_watch(void *arg)
+{
+    (void)arg;
+    watched = berth_loop_unwatch(watched);
+}
+
+/* A descriptor that is ready, and let go of in the loop's place: nothing is told of it any
+ * more, and what the loop has seen already is passed over. */
+START_TEST(berth_loop_run_entry__unwatches__nothing_told)
+{
+    ck_assert(!berth_loop_start(loop, "test-loop", &err));
+    for (int i = 0; i < 200; i++) {
+        char byte;
+        unsigned n;
+
+        take_turn(begin_watch);
+        ck_assert_int_eq(write(fds[1], "x", 1), 1);
+        take_turn(end_watch);
+        n = atomic_load(&n_told);
+        take_turn(NULL);
+        ck_assert_uint_eq(atomic_load(&n_told), n);
+        ck_assert_int_eq(read(fds[0], &byte, 1), 1);
+    }
+    berth_loop_stop(loop);
+}
+END_TEST
+
+/* A loop that has ended runs nothing, on no thread. */
+START_TEST(berth_loop_run_entry__stopped__not_run)
+{
+    struct turn turn = {.fn = NULL};
+
+    ck_assert(!berth_loop_start(loop, "test-loop", &err));
+    take_turn(NULL);
+    berth_loop_stop(loop);
+    berth_loop_run_entry(loop, &turn.entry, run_turn, &turn);
+    loop = berth_loop_free(loop);
+    ck_assert(!atomic_load(&turn.runner));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("common/loop");
@@ -268,6 +433,10 @@ int main(void)
     tcase_add_test(tcase, berth_loop_watch__bad_descriptor__refused);
     tcase_add_test(tcase, berth_loop__run_then_start__knows_its_thread);
     tcase_add_test(tcase, berth_loop_free__queued__dropped);
+    tcase_add_test(tcase, berth_loop_run_entry__sets_a_timer__fires_in_time);
+    tcase_add_test(tcase, berth_loop_run_entry__many_threads__one_at_a_time_in_order);
+    tcase_add_test(tcase, berth_loop_run_entry__unwatches__nothing_told);
+    tcase_add_test(tcase, berth_loop_run_entry__stopped__not_run);
     suite_add_tcase(suite, tcase);
     srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);
