@@ -109,6 +109,8 @@ static struct plan_step next_rebuild(const struct plan_state *s)
         return step_on(PLAN_STEP_CONDEMN, s->sandbox_id);
     if (s->seen == PLAN_SEEN_GONE)
         return step_on(PLAN_STEP_GONE, s->sandbox_id);
+    if (s->export_failed && s->paused) /* and was before */
+        return next_verify(s);
     return step_on(s->export_failed ? PLAN_STEP_CONNECT : PLAN_STEP_EXPORT, s->sandbox_id);
 }
 

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -126,8 +127,7 @@ def rebuild__processes_killed_at_any_moment__workspace_is_kept(suite):
     cut_off = 0
     for name in ("controlplane", "dataplane", "controlplane", "adapter-local") * 2:
         suite.flip()
-        call = api.sessions._stub.ResolveSession.future(pb.control.ResolveSessionRequest(session=api.ref("s3")), timeout=20,
-                                                         metadata=api.metadata)
+        call = begin_resolve(suite, "s3")
         time.sleep(rng.random() * 0.25)
         cut_off += not call.done()
         suite.kill9(name)
@@ -138,6 +138,30 @@ def rebuild__processes_killed_at_any_moment__workspace_is_kept(suite):
         shell(suite, "s3", SHOW)
     print(f"# {cut_off} of 8 were cut off")
     is_forgotten(suite, "s3")
+
+
+# The tar is there, the old sandbox is going, the new one coming: the control plane dies at once, or with a data
+# plane that stands still in the middle of the import. Whoever comes next unpacks it, from the start.
+def rebuild__control_plane_killed_after_the_export__next_holder_unpacks(suite):
+    api = suite.api
+    api.resolve("s7", config="local")
+    shell(suite, "s7", MAKE + "; head -c 16000000 /dev/urandom > more; sha256sum more >> sum")
+    for stand_still in (False, True):
+        suite.flip()
+        call = begin_resolve(suite, "s7")
+        wait_for(lambda: [name for name in blobs(suite) if name.endswith(".tar") and not name.startswith(".")], 20,
+                 "the tar is there", step=0.001)
+        if stand_still:
+            os.kill(suite.pid("dataplane"), signal.SIGSTOP)
+        suite.kill9("controlplane")
+        call.cancel()
+        if stand_still:
+            os.kill(suite.pid("dataplane"), signal.SIGCONT)
+        suite.restart("controlplane")
+        answer = wait_for(lambda: resolved(suite, "s7"), 40, "it resolves again")
+        tap.equal([word.split(":")[0] for word in answer.lost], ["memory", "packages"])
+        shell(suite, "s7", SHOW)
+        is_forgotten(suite, "s7")
 
 
 # A sandbox that nobody uses is deleted only when its workspace is safe; whoever comes next has it again.
@@ -195,6 +219,11 @@ def no_room(suite):
         pass
     yield
     os.remove(suite.path("blobs", "default"))
+
+
+def begin_resolve(suite, session):
+    return suite.api.sessions._stub.ResolveSession.future(
+        pb.control.ResolveSessionRequest(session=suite.api.ref(session)), timeout=20, metadata=suite.api.metadata)
 
 
 def resolved(suite, session):

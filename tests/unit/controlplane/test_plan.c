@@ -392,6 +392,11 @@ START_TEST(rebuild__carry__exported_first_or_kept)
     ck_assert_str_eq(trace(s, (struct world){.no_room = true}), "export S1, connect S1");
     ck_assert_str_eq(trace(s, (struct world){.seen = PLAN_SEEN_GONE}),
                      "export S1, gone S1, intend-create, create");
+    s.paused = true;
+    s.auto_resume = false;
+    ck_assert_str_eq(trace(s, (struct world){.no_room = true, .seen = PLAN_SEEN_PAUSED}),
+                     "export S1, fail SANDBOX_PAUSED");
+    s.paused = false;
     s.must_carry = false;
     ck_assert_str_eq(trace(s, (struct world){0}),
                      "condemn S1, delete S1, intend-create, create");
