@@ -13,7 +13,7 @@ enum {
     MOVE_MAX_MS = 30 * 60 * 1000, /* of one workspace */
     REMOVE_MAX_MS = 10000,
     LOOK_EVERY_MS = 200,
-    FORGET_EVERY_MS = 10000,
+    FORGET_EVERY_MS = 2000,
 };
 
 typedef Berth__Data__V1__MoveWorkspaceRequest MoveWorkspaceRequest;

@@ -374,7 +374,7 @@ enum berth_code blob_remove(struct blobs *blobs, const Berth__Common__V1__Sessio
         return errno == ENOENT ? BERTH_OK : fail_io(err, "open");
     snprintf(name, sizeof name, "%s" SUFFIX, id);
     if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
-        (void)remove_older(dir_fd, 0, changed_ms(&st));
+        (void)remove_older(dir_fd, changed_ms(&st), changed_ms(&st));
         if (unlinkat(dir_fd, name, 0) < 0 && errno != ENOENT)
             return fail_io(err, "remove");
     } else if (errno != ENOENT) {

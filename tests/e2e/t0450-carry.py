@@ -47,8 +47,10 @@ def blobs(suite):
 
 def is_forgotten(suite, session):
     """The next use is the sign that the tar is not needed any more."""
-    suite.api.run(session, "true")
-    wait_for(lambda: not blobs(suite), 10, "the tar is removed once the new sandbox is used")
+    def gone():
+        suite.api.run(session, "true")
+        return not blobs(suite)
+    wait_for(gone, 10, "the tar is removed once the new sandbox is used", step=0.1)
 
 
 # Next turn: another sandbox with the same files, modes, times and links, the package that was installed
