@@ -16,6 +16,7 @@
 
 enum {
     NAME_SIZE = 160,
+    FLUSH_SIZE = 16 << 20,
     TRIES_MAX = 16,           /* a directory that is removed while it is made */
     TMP_KEEP_MS = 3600 * 1000 /* since it was written to */
 };
@@ -39,6 +40,7 @@ struct blob {
     char tmp[NAME_SIZE], name[NAME_SIZE]; /* tmp "": it is being read, or has its name */
     struct berth_sha256 *hash;
     uint64_t size, end; /* end: of one that is read */
+    uint64_t flushed;   /* this much is on its way to the disk */
     uint8_t sha256[32];
 };
 
@@ -219,6 +221,11 @@ enum berth_code blob_write(struct blob *blob, const void *data, size_t size,
         return fail_io(err, "write");
     berth_sha256_add(blob->hash, data, size);
     blob->size += size;
+    if (blob->size - blob->flushed >= FLUSH_SIZE) { /* so that the sync at the end is short */
+        (void)sync_file_range(blob->fd, (off_t)blob->flushed,
+                              (off_t)(blob->size - blob->flushed), SYNC_FILE_RANGE_WRITE);
+        blob->flushed = blob->size;
+    }
     return BERTH_OK;
 }
 

@@ -7,7 +7,9 @@
 enum {
     CHUNK_SIZE = 1 << 20,
     HEADER_MAX = 6,
-    TAR_TAG = 2 << 3 | 2 /* ImportWorkspaceRequest.tar_data, length-delimited */
+    TAR_TAG = 2 << 3 | 2, /* ImportWorkspaceRequest.tar_data, length-delimited */
+    OUT_TAG = 1 << 3 | 2, /* ExportWorkspaceResponse.tar_data */
+    PIECES_MAX = 256,
 };
 
 void dp_move_create(struct dp_move *move)
@@ -27,11 +29,60 @@ void dp_move_take_result(struct dp_move *move, uint64_t files, uint64_t lost_cou
     move->has_result = true;
 }
 
+/* How a message that is nothing but tar_data begins; 0: it is something else. */
+static size_t header_size(const struct berth_buf *msg)
+{
+    struct iovec pieces[HEADER_MAX];
+    size_t n = berth_buf_pieces(msg, 0, pieces, HEADER_MAX), size = 0, length = 0;
+    uint8_t head[HEADER_MAX];
+
+    for (size_t i = 0; i < n; i++)
+        for (size_t at = 0; at < pieces[i].iov_len && size < sizeof head; at++)
+            head[size++] = ((const uint8_t *)pieces[i].iov_base)[at];
+    if (size < 2 || head[0] != OUT_TAG)
+        return 0;
+    for (size_t at = 1; at < size; at++) {
+        length |= (size_t)(head[at] & 0x7f) << 7 * (at - 1);
+        if (!(head[at] & 0x80))
+            return length == berth_buf_size(msg) - at - 1 ? at + 1 : 0;
+    }
+    return 0;
+}
+
+/* Such a message, as it lies there: most of what goes through is. */
+static void write_content(struct dp_move *move, size_t header)
+{
+    struct iovec pieces[PIECES_MAX];
+    size_t n;
+
+    if (move->has_result)
+        move->code =
+            berth_fail(&move->err, BERTH_REASON_INTERNAL_BUG, "a tar goes on behind its end");
+    for (size_t first = 0; move->code == BERTH_OK; first += n) {
+        n = berth_buf_pieces(move->in, first, pieces, PIECES_MAX);
+        if (n == 0)
+            break;
+        for (size_t i = 0; i < n && move->code == BERTH_OK; i++) {
+            size_t cut = header < pieces[i].iov_len ? header : pieces[i].iov_len;
+
+            header -= cut;
+            move->code = blob_write(move->blob, (const uint8_t *)pieces[i].iov_base + cut,
+                                    pieces[i].iov_len - cut, &move->err);
+        }
+    }
+    move->in = berth_buf_unref(move->in);
+}
+
 void dp_move_write(struct dp_move *move)
 {
+    size_t header = header_size(move->in);
     ProtobufCMessage *message = NULL;
     Berth__Data__V1__ExportWorkspaceResponse *resp;
 
+    if (header > 0) {
+        write_content(move, header);
+        return;
+    }
     move->code = berth_buf_decode(&berth__data__v1__export_workspace_response__descriptor,
                                   move->in, &message, &move->err);
     move->in = berth_buf_unref(move->in);
