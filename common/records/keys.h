@@ -35,6 +35,9 @@ const char *berth_key_request(char *buf, const char *tenant, const char *digest)
 #define BERTH_KEY_EPOCH "berth:epoch"           /* present: the index is whole */
 #define BERTH_KEY_CHANGES "berth:changes"       /* STREAM: records that changed; a hint */
 #define BERTH_KEY_REAPER "berth:reaper"         /* HASH, a lease: which reaper leads */
+/* HASH: "<tenant>/<config>" -> "<running ms> <paused ms> <stored KiB x s>" used so far; at ->
+ * Redis' time of the last sample. */
+#define BERTH_KEY_USAGE "berth:usage"
 /* "<run_id> <ms>": the server that binding knows, and when it was made master; 0: it began as
  * one. */
 #define BERTH_KEY_SERVER "berth:server"

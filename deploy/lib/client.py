@@ -100,6 +100,7 @@ class Client:
         self.tenants = calls("control", "control", "TenantService")
         self.templates = calls("control", "control", "TemplateService")
         self.internal = calls("control", "control", "InternalService")
+        self.events = calls("control", "control", "EventService")
         self.processes = calls("data", "data", "ProcessService")
         self.files = calls("data", "data", "FileService")
         self.workspaces = calls("data", "data", "WorkspaceService")

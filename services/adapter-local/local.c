@@ -96,6 +96,9 @@ enum berth_code local_new(const struct local_options *options, struct adapter **
         free(BERTH_STEAL(local));
         return code;
     }
+    store_cgroup_name(&local->store, local->cgroup_name);
+    if (cgroup_discover_self(&local->host, NULL))
+        local->host.unified[0] = 0; /* the spawner says what is missing */
     read_maximum(local);
     set_defaults(local, &options->defaults);
     open = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "state_dir", options->state_dir,
@@ -182,6 +185,22 @@ char *local_metrics(struct adapter *local)
 
 /* ----------------------------------------------------------------------- read */
 
+/* As its record says, and whether somebody else has frozen it. */
+static enum berth_code describe(const struct adapter *local, const struct record *record,
+                                struct adapter_sandbox *ret, struct berth_error *err)
+{
+    const struct cgroup group = {
+        .host = &local->host, .store = local->cgroup_name, .id = record->id};
+    enum berth_code code = record_describe(&local->store, record, ret, err);
+
+    if (!code && ret->state == ADAPTER_RUNNING && local->host.unified[0] &&
+        cgroup_is_frozen(&group) && !record_freeze_marked(&local->store, record->id)) {
+        ret->state = ADAPTER_PAUSED;
+        snprintf(ret->raw_state, sizeof ret->raw_state, "frozen by others");
+    }
+    return code;
+}
+
 static enum berth_code get(struct adapter *local, const char *id, int64_t deadline_ms,
                            struct adapter_sandbox *ret, struct berth_error *err)
 {
@@ -191,7 +210,7 @@ static enum berth_code get(struct adapter *local, const char *id, int64_t deadli
     (void)deadline_ms;
     if (code)
         return code;
-    code = record_describe(&local->store, &record, ret, err);
+    code = describe(local, &record, ret, err);
     record_deinit(&record);
     return code;
 }
@@ -230,7 +249,7 @@ static enum berth_code list(struct adapter *local, int64_t deadline_ms,
             complete = complete && read == BERTH_NOT_FOUND;
         else {
             if (record.state != RECORD_DELETING)
-                code = record_describe(&local->store, &record, &sandboxes[n], err);
+                code = describe(local, &record, &sandboxes[n], err);
             n += !code && record.state != RECORD_DELETING;
             record_deinit(&record);
         }

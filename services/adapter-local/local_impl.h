@@ -5,11 +5,14 @@
 
 #include "services/adapter-local/local.h"
 #include "services/adapter-local/spawn_client.h"
+#include "services/adapter-local/spawner/cgroup.h"
 #include "services/adapter-local/spawner/store.h"
 
 struct adapter {
     struct store store;
     struct spawn_client *spawner;
+    struct cgroup_host host; /* unified "": not found */
+    char cgroup_name[32];    /* of the store */
     struct adapter_resources defaults, max;
 };
 

@@ -154,6 +154,7 @@ Berth__Common__V1__Sandbox *encode_sandbox(const char *backend,
     berth__common__v1__sandbox__init(to);
     to->state = (Berth__Common__V1__SandboxState)from->state;
     to->disk_used_bytes = from->disk_used_bytes;
+    to->fence = from->fence;
     if (!encode_string(&to->sandbox_id, from->id) || !encode_string(&to->backend, backend) ||
         !encode_string(&to->raw_state, from->raw_state) || !put_metadata(to, &from->metadata) ||
         !put_time(&to->create_time, from->create_ms) ||

@@ -129,7 +129,8 @@ enum berth_code binding_rpc_acquire(void *service, struct berth_call *call,
     decision = plan.decision;
     count(binding, decision);
     if (decision != BINDING_DECIDE_WAIT)
-        code = binding_encode_acquire(&acquire->req.ref, &view, &plan, ret_resp, err);
+        code = binding_encode_acquire(&acquire->req.ref, &view, &plan,
+                                      acquire->req.want.turn_token, ret_resp, err);
     binding_plan_deinit(&plan);
     binding_view_deinit(&view);
     if (decision == BINDING_DECIDE_WAIT)
@@ -208,7 +209,8 @@ static enum berth_code decide(struct binding *binding, struct acquire *acquire,
     *ret_wait = plan.decision == BINDING_DECIDE_WAIT;
     count(binding, plan.decision);
     if (!*ret_wait)
-        code = binding_encode_acquire(ref, &shared->view, &plan, ret_resp, err);
+        code = binding_encode_acquire(ref, &shared->view, &plan, acquire->req.want.turn_token,
+                                      ret_resp, err);
     binding_plan_deinit(&plan);
     return code;
 }

@@ -28,6 +28,17 @@ enum berth_code binding_plan_event(struct binding_plan *plan, const char *kind,
     return BERTH_OK;
 }
 
+enum berth_code binding_plan_found(struct binding_plan *plan, const char *kind,
+                                   const char *sandbox_id, struct berth_error *err)
+{
+    enum berth_code code =
+        binding_plan_event(plan, kind, sandbox_id, json_pack("{s:s}", "by", "backend"), err);
+
+    if (!code)
+        plan->events[plan->n_events - 1].observed = true;
+    return code;
+}
+
 void binding_cut(struct binding_view *view)
 {
     struct binding_doc *doc = &view->doc;
@@ -85,6 +96,33 @@ bool binding_named(const struct binding_view *view, const char *sandbox_id, int 
             return true;
     }
     return false;
+}
+
+static void add_once(const char **list, size_t *n, size_t max, const char *id)
+{
+    for (size_t i = 0; i < *n; i++)
+        if (strcmp(list[i], id) == 0)
+            return;
+    if (*n < max && *id)
+        list[(*n)++] = id;
+}
+
+size_t binding_named_ones(const struct binding_view *view, const char *turn_token,
+                          const char **ret, size_t max)
+{
+    const struct binding_doc *doc = &view->doc;
+    size_t n = 0;
+
+    for (int pass = 0; pass < 3; pass++)
+        for (size_t i = 0; i < doc->n_tokens; i++) {
+            const struct binding_token *token = &doc->tokens[i];
+            bool turn = token->kind == BINDING_TURN;
+            bool mine = turn && strcmp(token->token, turn_token) == 0;
+
+            if (binding_token_live(token, view->now_ms) && pass == (mine ? 0 : turn ? 1 : 2))
+                add_once(ret, &n, max, token->sandbox_id);
+        }
+    return n;
 }
 
 static bool adopted_lately(const struct binding_view *view)

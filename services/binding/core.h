@@ -53,6 +53,7 @@ struct binding_event {
     const char *kind; /* EventKind without its prefix; borrowed for as long as the plan */
     char sandbox_id[BINDING_SANDBOX_ID_MAX + 1];
     json_t *attributes; /* object of strings; owned, or NULL */
+    bool observed;      /* it happened before it was seen */
 };
 
 /* What a rule wants done besides the parts of the document it touched. */
@@ -88,6 +89,10 @@ bool binding_condemned(const struct binding_doc *doc, const char *sandbox_id);
 bool binding_token_live(const struct binding_token *token, int64_t now_ms);
 /* Some live token of this kind (0: any) names the sandbox. */
 bool binding_named(const struct binding_view *view, const char *sandbox_id, int kind);
+/* Sandboxes that live turns and uses name, each once: that of turn_token ("": none) first, then
+ * those of other turns, then of uses. Borrowed from view; at most max of them. */
+size_t binding_named_ones(const struct binding_view *view, const char *turn_token,
+                          const char **ret, size_t max);
 /* The config of the session takes nothing new: the one judgement of a cordon, by the store's
  * clock. */
 bool binding_cordoned(const struct binding_view *view);
@@ -164,6 +169,10 @@ bool binding_unused_since(const struct binding_view *view, int64_t since_ms);
 bool binding_may_adopt(const struct binding_view *view);
 /* IDLE: the bound sandbox, which nobody has used since, or whose pause was left half done. */
 bool binding_may_idle(const struct binding_view *view, const struct binding_want *want);
+/* OBSERVE: the bound sandbox, with no pause left half done. */
+bool binding_may_observe(const struct binding_view *view, const struct binding_want *want);
+/* STILL: one beside the bound one, of its account, that nobody uses. */
+bool binding_may_still(const struct binding_view *view, const struct binding_want *want);
 /* FINISH: the session is being deleted, or is paused and was not used since. */
 bool binding_may_finish(const struct binding_view *view, const struct binding_want *want);
 
@@ -201,6 +210,8 @@ struct binding_change {
     bool landed;                  /* SETTLED: it was seen at the backend */
     bool keep_lock;
     bool memory_lost;       /* BIND, PATCH: it was connected without its memory */
+    bool was_paused;        /* PATCH: it was connected, and had been paused */
+    int64_t ends_soon_ms;   /* PATCH: it ends then, soon; 0: not said */
     const char *turn_token; /* "": none */
     const char
         *carry_blob_id; /* INTEND: the workspace of what is condemned; NULL: stays in it */
@@ -337,6 +348,10 @@ BERTH_MUST_CHECK enum berth_code binding_finish(struct binding_view *view,
 /* For the rules: one more event. attributes is taken (NULL: none). */
 BERTH_MUST_CHECK enum berth_code binding_plan_event(struct binding_plan *plan, const char *kind,
                                                     const char *sandbox_id, json_t *attributes,
+                                                    struct berth_error *err);
+/* The same, of what the backend did by itself, or its operator, and we only found. */
+BERTH_MUST_CHECK enum berth_code binding_plan_found(struct binding_plan *plan, const char *kind,
+                                                    const char *sandbox_id,
                                                     struct berth_error *err);
 /* For the rules: the record as a caller may act on it. Errors: SESSION_NOT_FOUND,
  * SESSION_DELETED. */

@@ -414,6 +414,24 @@ static enum berth_code grant_idle(struct binding_view *view, const struct bindin
     return BERTH_OK;
 }
 
+/* A look under the lock. What came of it says the holder. */
+static enum berth_code grant_look(struct binding_view *view, const struct binding_want *want,
+                                  struct binding_plan *plan, struct berth_error *err)
+{
+    bool still = want->kind == BINDING_WANT_STILL;
+    enum berth_code code = still ? refuse_quarantine(view, err) : BERTH_OK;
+
+    if (code)
+        return code;
+    plan->decision = BINDING_NONE;
+    if (still ? !binding_may_still(view, want) : !binding_may_observe(view, want))
+        return BERTH_OK;
+    take_lock(view, want, BINDING_VERIFY);
+    plan->decision = BINDING_VERIFY;
+    plan->needs_whole = still;
+    return BERTH_OK;
+}
+
 /* ------------------------------------------------------------------------ Acquire */
 
 /* The same attempt again: its answer was lost. */
@@ -502,6 +520,9 @@ static enum berth_code grant(struct binding_view *view, const struct binding_wan
         return grant_idle(view, want, plan, err);
     case BINDING_WANT_FINISH:
         return grant_finish(view, want, plan, err);
+    case BINDING_WANT_OBSERVE:
+    case BINDING_WANT_STILL:
+        return grant_look(view, want, plan, err);
     default:
         return grant_use(view, want, plan, err);
     }

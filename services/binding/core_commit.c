@@ -256,6 +256,7 @@ static enum berth_code gone(struct binding_view *view, const struct binding_chan
     enum binding_loss_cause cause = bound ? loss_cause(doc, id) : BINDING_LOSS_NONE;
     const char *event = NULL;
     bool carried;
+    bool timed_out = bound && doc->bound.end_ms && doc->bound.end_ms <= view->now_ms;
     enum berth_code code = BERTH_OK;
 
     if (bound)
@@ -267,9 +268,7 @@ static enum berth_code gone(struct binding_view *view, const struct binding_chan
         return code;
     carried = bound && binding_carry_keeps(view, id);
     if (is_reaping(doc) && binding_condemned(doc, id))
-        event = "REAPED";
-    else if (cause == BINDING_LOSS_GONE)
-        event = "LOST";
+        event = doc->lock.want == BINDING_WANT_IDLE ? "KILLED" : "REAPED";
     if (cause)
         binding_loss_note(view, cause, id, carried, plan);
     if (bound)
@@ -281,7 +280,48 @@ static enum berth_code gone(struct binding_view *view, const struct binding_chan
         if (doc->tokens[i].kind == BINDING_USE_TOKEN &&
             strcmp(doc->tokens[i].sandbox_id, id) == 0)
             binding_doc_remove_token(doc, i);
+    if (cause == BINDING_LOSS_GONE)
+        return binding_plan_found(plan, timed_out ? "TIMED_OUT" : "LOST", id, err);
     return event ? binding_plan_event(plan, event, id, NULL, err) : BERTH_OK;
+}
+
+/* What became of the power of the bound one, and who did it: we, or its backend. */
+static enum berth_code tell_power(struct binding_view *view,
+                                  const struct binding_change *change,
+                                  enum binding_power before, struct binding_plan *plan,
+                                  struct berth_error *err)
+{
+    const struct binding_bound *bound = &view->doc.bound;
+    const char *id = bound->sandbox_id;
+    bool paused = bound->power == BINDING_PAUSED && before != BINDING_PAUSED;
+    bool resumed = bound->power == BINDING_RUNNING && before == BINDING_PAUSED;
+    enum berth_code code = BERTH_OK;
+
+    if (view->doc.lock.want == BINDING_WANT_OBSERVE && (paused || resumed))
+        return binding_plan_found(plan, paused ? "PAUSED" : "RESUMED", id, err);
+    if (bound->power == BINDING_RUNNING && before == BINDING_RUNNING && change->was_paused) {
+        code = binding_plan_found(plan, "PAUSED", id, err);
+        resumed = true;
+    }
+    if (!code && paused)
+        code = binding_plan_event(plan, "PAUSED", id, NULL, err);
+    if (!code && resumed)
+        code = binding_plan_event(plan, "RESUMED", id, NULL, err);
+    return code;
+}
+
+/* Once for each end. */
+static enum berth_code tell_end(struct binding_view *view, int64_t end_ms,
+                                struct binding_plan *plan, struct berth_error *err)
+{
+    struct binding_bound *bound = &view->doc.bound;
+
+    if (!end_ms || bound->told_ms == end_ms || bound->power != BINDING_RUNNING)
+        return BERTH_OK;
+    bound->told_ms = end_ms;
+    return binding_plan_event(
+        plan, "ABOUT_TO_TIME_OUT", bound->sandbox_id,
+        json_pack("{s:o}", "end_ms", json_sprintf("%lld", (long long)end_ms)), err);
 }
 
 static enum berth_code patch(struct binding_view *view, const struct binding_change *change,
@@ -324,10 +364,10 @@ static enum berth_code patch(struct binding_view *view, const struct binding_cha
         code = spend_tokens(view, change->turn_token, err);
     if (!code && change->memory_lost)
         binding_loss_note(view, BINDING_LOSS_MEMORY, bound->sandbox_id, false, plan);
-    if (!code && bound->power == BINDING_PAUSED && before != BINDING_PAUSED)
-        code = binding_plan_event(plan, "PAUSED", bound->sandbox_id, NULL, err);
-    if (!code && bound->power == BINDING_RUNNING && before == BINDING_PAUSED)
-        code = binding_plan_event(plan, "RESUMED", bound->sandbox_id, NULL, err);
+    if (!code)
+        code = tell_power(view, change, before, plan, err);
+    if (!code)
+        code = tell_end(view, change->ends_soon_ms, plan, err);
     return code;
 }
 

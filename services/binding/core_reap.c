@@ -43,6 +43,24 @@ bool binding_may_idle(const struct binding_view *view, const struct binding_want
     return binding_unused_since(view, want->unless_active_after_ms);
 }
 
+bool binding_may_observe(const struct binding_view *view, const struct binding_want *want)
+{
+    return view->doc.session.state == BINDING_STATE_ACTIVE && is_bound_one(view, want) &&
+           view->doc.bound.power != BINDING_PAUSING;
+}
+
+bool binding_may_still(const struct binding_view *view, const struct binding_want *want)
+{
+    const struct binding_bound *bound = &view->doc.bound;
+    const char *id = want->reap_sandbox_id;
+
+    return view->doc.session.state == BINDING_STATE_ACTIVE && bound->set &&
+           strcmp(bound->sandbox_id, id) != 0 && bound->account[0] &&
+           strcmp(bound->account, want->reap_account) == 0 &&
+           !binding_condemned(&view->doc, bound->sandbox_id) &&
+           !binding_condemned(&view->doc, id) && !binding_named(view, id, 0);
+}
+
 bool binding_may_finish(const struct binding_view *view, const struct binding_want *want)
 {
     if (view->doc.session.state == BINDING_STATE_DELETING)

@@ -163,7 +163,8 @@ enum berth_code binding_decode_lease(const char *field, const Google__Protobuf__
 static enum berth_code decode_reap(const Berth__Binding__V1__AcquireRequest *req,
                                    struct binding_acquire_request *ret, struct berth_error *err)
 {
-    bool reap = ret->want.kind == BINDING_WANT_REAP || ret->want.kind == BINDING_WANT_IDLE;
+    bool reap = ret->want.kind == BINDING_WANT_REAP || ret->want.kind == BINDING_WANT_IDLE ||
+                ret->want.kind >= BINDING_WANT_OBSERVE;
     enum berth_code code;
 
     code = binding_check_sandbox_id("reap_sandbox_id", req->reap_sandbox_id, !reap, err);
@@ -186,7 +187,7 @@ enum berth_code binding_decode_acquire(const Berth__Binding__V1__AcquireRequest 
     *ret = (struct binding_acquire_request){.want.kind = (enum binding_want_kind)req->want};
     code = binding_decode_ref(req->session, &ret->ref, err);
     if (!code)
-        code = berth_check_enum("want", (int)req->want, BERTH__BINDING__V1__WANT__WANT_FINISH,
+        code = berth_check_enum("want", (int)req->want, BERTH__BINDING__V1__WANT__WANT_STILL,
                                 false, err);
     if (!code)
         code = berth_check_text("owner", req->owner, 1, 128, err);
@@ -406,6 +407,9 @@ enum berth_code binding_decode_commit(const Berth__Binding__V1__CommitRequest *r
     if (!code)
         code = berth_check_enum("carry_outcome", (int)req->carry_outcome, BINDING_CARRY_GONE,
                                 true, err);
+    if (!code)
+        code =
+            decode_time("ends_soon_time", req->ends_soon_time, &ret->change.ends_soon_ms, err);
     if (!code && req->n_events > BINDING_DRAFTS_MAX)
         code = berth_fail_field(err, "events", "must be at most %d", BINDING_DRAFTS_MAX);
     for (size_t i = 0; !code && i < req->n_events; i++) {
@@ -422,6 +426,7 @@ enum berth_code binding_decode_commit(const Berth__Binding__V1__CommitRequest *r
         ret->change.carry_lost_count = req->carry->lost_count;
     }
     ret->change.landed = req->settled_landed;
+    ret->change.was_paused = req->was_paused;
     ret->change.turn_token = req->turn_token;
     ret->change.drafts = ret->drafts;
     return code;

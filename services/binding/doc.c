@@ -209,6 +209,8 @@ static enum berth_code read_bound(const json_t *json, struct binding_doc *doc,
     if (!code)
         code = get_ms(json, "end_ms", &b->end_ms, err);
     if (!code)
+        code = get_ms(json, "told_ms", &b->told_ms, err);
+    if (!code)
         code = get_word(json, "origin", origin_words, false, &origin, err);
     if (!code)
         code = get_word(json, "power", power_words, false, &power, err);

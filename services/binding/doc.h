@@ -64,6 +64,8 @@ enum binding_want_kind {
     BINDING_WANT_ADOPT = 7,
     BINDING_WANT_IDLE = 8,
     BINDING_WANT_FINISH = 9,
+    BINDING_WANT_OBSERVE = 10,
+    BINDING_WANT_STILL = 11,
 };
 
 /* What ended a lock; kept with it, so that a lost answer can be asked for again. */
@@ -137,6 +139,7 @@ struct binding_bound {
     int64_t create_ms;
     int64_t adopt_ms; /* 0: not adopted */
     int64_t end_ms;   /* 0: no end known */
+    int64_t told_ms;  /* the end that was told to be near; 0: none */
     enum binding_origin origin;
     enum binding_power power;
     uint8_t *endpoint; /* sealed; owned */

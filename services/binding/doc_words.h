@@ -22,8 +22,8 @@ static const char *const token_words[] = {"", "turn", "use", NULL};
 static const char *const loss_words[] = {"", "memory", "rebuilt", "reaped", "gone", NULL};
 static const char *const op_words[] = {"",       "use",   "none",   "verify", "rebuild",
                                        "create", "pause", "delete", NULL};
-static const char *const want_words[] = {"",       "ensure", "existing", "pause",
-                                         "resume", "delete", "reap",     "adopt",
-                                         "idle",   "finish", NULL};
+static const char *const want_words[] = {"",        "ensure", "existing", "pause", "resume",
+                                         "delete",  "reap",   "adopt",    "idle",  "finish",
+                                         "observe", "still",  NULL};
 static const char *const done_words[] = {"no",     "abort",   "bind",   "gone", "patch",
                                          "intend", "settled", "delete", NULL};

@@ -119,6 +119,8 @@ static json_t *bound_json(const struct binding_bound *b)
     put_int(json, "create_ms", b->create_ms, &ok);
     put_int(json, "adopt_ms", b->adopt_ms, &ok);
     put_int(json, "end_ms", b->end_ms, &ok);
+    if (b->told_ms)
+        put_int(json, "told_ms", b->told_ms, &ok);
     put_str(json, "origin", origin_words[b->origin], &ok);
     put_str(json, "power", power_words[b->power], &ok);
     if (!ok)

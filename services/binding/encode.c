@@ -4,6 +4,8 @@
 
 #include <stdio.h>
 
+enum { NAMED_MAX = 32 }; /* sandboxes of one session; hardly ever more than one */
+
 /* ---------------------------------------------------------------------- scalars */
 
 static void set_str(char **field, const char *value, bool *ok)
@@ -169,6 +171,7 @@ Berth__Binding__V1__Binding *binding_encode_bound(const struct binding_bound *bo
     set_time(&out->create_time, bound->create_ms, &ok);
     set_time(&out->end_time, bound->end_ms, &ok);
     set_time(&out->adopt_time, bound->adopt_ms, &ok);
+    set_time(&out->told_end_time, bound->told_ms, &ok);
     return give(&out->base, ok);
 }
 
@@ -269,9 +272,27 @@ static Berth__Binding__V1__Carry *encode_carry(const struct binding_carry *carry
     return give(&out->base, ok);
 }
 
+static void set_named(Berth__Binding__V1__AcquireResponse *out, const struct binding_view *view,
+                      const char *turn_token, bool *ok)
+{
+    const char *ids[NAMED_MAX];
+    size_t n = binding_named_ones(view, turn_token, ids, NAMED_MAX);
+
+    if (n == 0)
+        return;
+    out->named_sandbox_ids = calloc(n, sizeof *out->named_sandbox_ids);
+    if (!out->named_sandbox_ids)
+        *ok = false;
+    for (size_t i = 0; *ok && i < n; i++) {
+        out->named_sandbox_ids[i] = strdup(ids[i]);
+        out->n_named_sandbox_ids++;
+        *ok = out->named_sandbox_ids[i] != NULL;
+    }
+}
+
 enum berth_code binding_encode_acquire(const struct binding_ref *ref,
                                        const struct binding_view *view,
-                                       const struct binding_plan *plan,
+                                       const struct binding_plan *plan, const char *turn_token,
                                        ProtobufCMessage **ret_resp, struct berth_error *err)
 {
     const struct binding_doc *doc = &view->doc;
@@ -309,6 +330,11 @@ enum berth_code binding_encode_acquire(const struct binding_ref *ref,
         out->lock = binding_encode_lock(view);
         out->boot_image = encode_image(image.template_id, image.snapshot_id, image.generation);
         ok = ok && out->lock && out->boot_image;
+    }
+    if (plan->decision == BINDING_ADOPT_OR_CREATE) {
+        set_named(out, view, turn_token, &ok);
+        if (doc->loss.set)
+            set_str(&out->last_sandbox_id, doc->loss.sandbox_id, &ok);
     }
     set_intents(&out->intents, &out->n_intents, doc, &ok);
     return finish(&out->base, ok, ret_resp, err);

@@ -20,11 +20,10 @@ Berth__Binding__V1__Lock *binding_encode_lock(const struct binding_view *view);
 Berth__Binding__V1__Loss *binding_encode_loss(const struct binding_loss *loss);
 
 /* Whole answers. Errors: OUT_OF_MEMORY. */
-BERTH_MUST_CHECK enum berth_code binding_encode_acquire(const struct binding_ref *ref,
-                                                        const struct binding_view *view,
-                                                        const struct binding_plan *plan,
-                                                        ProtobufCMessage **ret_resp,
-                                                        struct berth_error *err);
+BERTH_MUST_CHECK enum berth_code
+binding_encode_acquire(const struct binding_ref *ref, const struct binding_view *view,
+                       const struct binding_plan *plan, const char *turn_token,
+                       ProtobufCMessage **ret_resp, struct berth_error *err);
 BERTH_MUST_CHECK enum berth_code binding_encode_get(const struct binding_ref *ref,
                                                     const struct binding_view *view,
                                                     ProtobufCMessage **ret_resp,

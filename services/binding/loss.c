@@ -7,6 +7,7 @@
 #include "common/fields/fields.h"
 #include "common/log/log.h"
 #include "services/binding/decode.h"
+#include "services/binding/figures.h"
 
 /* ---------------------------------------------------------------------- reporting */
 
@@ -51,6 +52,7 @@ char *binding_loss_metrics(struct binding *binding)
     print_by_cause(out, "replacements_total",
                    "Sandboxes bound in place of a lost one, by why it was lost.",
                    BINDING_LOSS_REBUILT, binding->n_replaced);
+    binding_figures_print(out, binding_store_figures(binding->store));
     if (fclose(out) != 0) {
         free(text);
         return NULL;

@@ -7,6 +7,7 @@
 #include "common/records/event.h"
 #include "common/records/keys.h"
 #include "common/time/time.h"
+#include "services/binding/figures.h"
 #include "services/binding/quota.h"
 #include "services/binding/watch.h"
 
@@ -19,6 +20,7 @@ struct binding_store {
     struct berth_redis *redis;
     struct binding_limits limits;
     struct binding_watch *watch;
+    struct binding_figures figures;
 };
 
 enum berth_code binding_store_new(const struct binding_store_options *options,
@@ -51,6 +53,11 @@ struct binding_store *binding_store_free(struct binding_store *store)
 const struct binding_limits *binding_store_limits(const struct binding_store *store)
 {
     return &store->limits;
+}
+
+struct binding_figures *binding_store_figures(struct binding_store *store)
+{
+    return &store->figures;
 }
 
 struct berth_redis *binding_store_redis(const struct binding_store *store)
@@ -312,21 +319,19 @@ static enum berth_code write_events(struct berth_cas *cas, const struct binding_
 
     for (size_t i = 0; !code && i < plan->n_events; i++) {
         const struct binding_event *e = &plan->events[i];
-        char id[BERTH_ID_MAX + 24];
 
         view->doc.seq++;
         binding_doc_touch(&view->doc, BINDING_PART_SEQ);
-        snprintf(id, sizeof id, "%s.%" PRIu64, ref->session_id, view->doc.seq);
         code = berth_event_write(cas, ref->tenant_id,
                                  &(struct berth_event){.kind = e->kind,
-                                                       .event_id = id,
                                                        .session_id = ref->session_id,
                                                        .config_id = plan->config_old[0]
                                                                         ? plan->config_old
                                                                         : view->config_id,
                                                        .sandbox_id = e->sandbox_id,
                                                        .session_seq = view->doc.seq,
-                                                       .attributes = e->attributes},
+                                                       .attributes = e->attributes,
+                                                       .observed = e->observed},
                                  err);
     }
     return code;
@@ -468,6 +473,8 @@ static enum berth_code apply(struct binding_store *store, const struct binding_r
     if (code)
         return code;
     *ret_again = !applied;
+    for (size_t i = 0; applied && i < plan->n_events; i++)
+        binding_figures_count(&store->figures, plan->events[i].kind);
     if (applied) {
         memcpy(view->doc.rev, rev, sizeof rev);
         view->doc.dirty = 0;

@@ -21,6 +21,8 @@ BERTH_MUST_CHECK enum berth_code binding_store_new(const struct binding_store_op
 struct binding_store *binding_store_free(struct binding_store *store);
 BERTH_DEFINE_AUTO(struct binding_store *, binding_store_free)
 const struct binding_limits *binding_store_limits(const struct binding_store *store);
+/* The events it has written. */
+struct binding_figures *binding_store_figures(struct binding_store *store);
 struct berth_redis *binding_store_redis(const struct binding_store *store);
 
 /* The store may be served from: it answers and is this deployment's. Not an error here: the

@@ -2,7 +2,6 @@
 
 #include <stdio.h>
 
-#include "common/ids/ids.h"
 #include "common/records/deployment.h"
 #include "common/records/event.h"
 #include "common/records/keys.h"
@@ -69,10 +68,8 @@ static enum berth_code add_event(struct berth_cas *cas, const char *tenant,
                                  struct berth_error *err)
 {
     BERTH_AUTO(json_decref) json_t *attributes = json_pack("{s:s}", "change", change);
-    char id[33];
     const struct berth_event event = {
         .kind = "CONFIG_CHANGED",
-        .event_id = berth_id_hex(id, 16),
         .config_id = config_id,
         .attributes = attributes,
     };

@@ -15,6 +15,7 @@
 #include "common/svc/svc.h"
 #include "services/controlplane/bulkhead.h"
 #include "services/controlplane/cache.h"
+#include "services/controlplane/figures.h"
 #include "services/controlplane/locks.h"
 #include "services/controlplane/verified.h"
 
@@ -56,6 +57,7 @@ struct cp {
     struct cp_events *events;
     atomic_bool store_checked; /* the store is our deployment's */
     atomic_int background;     /* jobs that nobody waits for */
+    struct cp_figures figures;
 };
 
 /* Every handler begins with one of these: the store is ours, the tenant is there and enabled.

@@ -102,7 +102,12 @@ static void read_grant(struct cp_holder *h)
                       BERTH__CONTROL__V1__WORKSPACE_ON_REBUILD__WORKSPACE_ON_REBUILD_DROP,
         .can_carry = h->cp->mover != NULL,
         .auto_resume = true,
+        .ends_soon = h->ends_soon_ms > 0,
+        .can_pause = h->config->info->capabilities->pause &&
+                     h->config->info->capabilities->pause->supported,
     };
+    if (h->other_sandbox_id)
+        snprintf(plan->other_id, sizeof plan->other_id, "%s", h->other_sandbox_id);
     read_attempt(plan->attempt, &grant->lock->token);
     h->clock_ms = berth_timestamp_ms(grant->lock->read_time, berth_now_ms());
     h->clock_tick = berth_tick_ms();
@@ -183,6 +188,14 @@ static enum berth_code run_step(struct cp_holder *h, const struct plan_step *ste
         h->outcome = CP_REAPED;
         *ret_done = true;
         return BERTH_OK;
+    case PLAN_STEP_NOTE:
+        *ret_done = true;
+        return cp_step_note(h, err);
+    case PLAN_STEP_STILL_OTHER:
+        return cp_step_still_other(h, step->sandbox_id, err);
+    case PLAN_STEP_TELL_OTHER:
+        *ret_done = true;
+        return cp_step_tell_other(h, step->sandbox_id, err);
     }
     return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "unknown step");
 }

@@ -17,6 +17,7 @@ enum cp_outcome {
     CP_DELETED,
     CP_NOTHING_BOUND,
     CP_REAPED,
+    CP_OBSERVED,
 };
 
 enum { CP_BLOB_ID_SIZE = 48 };
@@ -36,6 +37,8 @@ struct cp_holder {
     Berth__Common__V1__Sandbox *const *found;
     size_t n_found;
     int64_t unless_active_after_ms; /* idle: not if it was used later than that */
+    const char *other_sandbox_id;   /* with PLAN_STILL; else NULL */
+    int64_t ends_soon_ms;           /* observe: tell that it ends then; 0: nothing to tell */
 
     /* Results. */
     enum cp_outcome outcome;            /* of this run; what was lost before is not in it */

@@ -22,6 +22,17 @@ static bool is_ours(const struct cp_holder *h, const Sandbox *sandbox)
            strcmp(cp_tag(sandbox, CP_TAG_SESSION), ref->session_id) == 0;
 }
 
+/* What binding knows, or else this replica remembers. */
+static bool was_last(const struct cp_holder *h, const char *sandbox_id)
+{
+    const Berth__Common__V1__SessionRef *ref = cp_lock_ref(h->lock);
+
+    if (*h->grant->last_sandbox_id)
+        return strcmp(h->grant->last_sandbox_id, sandbox_id) == 0;
+    return cp_verified_since(h->cp->verified, "", ref->tenant_id, ref->session_id, sandbox_id,
+                             1);
+}
+
 static void note(struct cp_holder *h, const Sandbox *sandbox)
 {
     struct plan_candidate *candidate;
@@ -39,6 +50,12 @@ static void note(struct cp_holder *h, const Sandbox *sandbox)
     snprintf(candidate->sandbox_id, sizeof candidate->sandbox_id, "%s", sandbox->sandbox_id);
     if (!cp_tag_bytes(sandbox, CP_TAG_ATTEMPT, candidate->attempt, PLAN_ATTEMPT_SIZE))
         memset(candidate->attempt, 0, PLAN_ATTEMPT_SIZE);
+    candidate->runs = sandbox->state == BERTH__COMMON__V1__SANDBOX_STATE__SANDBOX_STATE_RUNNING;
+    candidate->fence = sandbox->fence;
+    for (size_t i = h->grant->n_named_sandbox_ids; i-- > 0;)
+        if (strcmp(h->grant->named_sandbox_ids[i], sandbox->sandbox_id) == 0)
+            candidate->named = (unsigned)i + 1;
+    candidate->last = was_last(h, sandbox->sandbox_id);
 }
 
 void cp_take_candidates(struct cp_holder *h)

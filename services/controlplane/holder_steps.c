@@ -37,8 +37,8 @@ enum {
 
 /* ------------------------------------------------------------------- commits */
 
-static enum berth_code commit(struct cp_holder *h, CommitRequest *req, bool keep_lock,
-                              Binding **ret_bound, struct berth_error *err)
+enum berth_code cp_holder_commit(struct cp_holder *h, CommitRequest *req, bool keep_lock,
+                                 Binding **ret_bound, struct berth_error *err)
 {
     struct berth_call_options options = {.timeout_ms = CP_CALL_TIMEOUT_MS, .idempotent = true};
     ProtobufCMessage *message;
@@ -89,7 +89,7 @@ static enum berth_code commit_intent(struct cp_holder *h, const struct plan_inte
         carry.lost_count = h->carry_lost;
         req.carry = &carry;
     }
-    code = commit(h, &req, true, NULL, err);
+    code = cp_holder_commit(h, &req, true, NULL, err);
     if (!code)
         plan_note_intent(&h->plan, intent);
     return code;
@@ -153,7 +153,7 @@ enum berth_code cp_step_settle(struct cp_holder *h, const uint8_t *attempt, bool
     req.change_case = BERTH__BINDING__V1__COMMIT_REQUEST__CHANGE_SETTLED_ATTEMPT;
     req.settled_attempt = (ProtobufCBinaryData){PLAN_ATTEMPT_SIZE, (uint8_t *)attempt};
     req.settled_landed = landed;
-    code = commit(h, &req, true, NULL, err);
+    code = cp_holder_commit(h, &req, true, NULL, err);
     if (!code)
         plan_note_settled(&h->plan, attempt);
     return code;
@@ -167,7 +167,7 @@ enum berth_code cp_step_gone(struct cp_holder *h, const char *sandbox_id,
 
     req.change_case = BERTH__BINDING__V1__COMMIT_REQUEST__CHANGE_GONE_SANDBOX_ID;
     req.gone_sandbox_id = (char *)sandbox_id;
-    code = commit(h, &req, true, NULL, err);
+    code = cp_holder_commit(h, &req, true, NULL, err);
     if (code)
         return code;
     plan_note_gone(&h->plan, sandbox_id);
@@ -187,7 +187,7 @@ enum berth_code cp_step_tombstone(struct cp_holder *h, struct berth_error *err)
     cp_carry_discard(h);
     req.change_case = BERTH__BINDING__V1__COMMIT_REQUEST__CHANGE_DELETE_SESSION;
     req.delete_session = true;
-    return commit(h, &req, false, NULL, err);
+    return cp_holder_commit(h, &req, false, NULL, err);
 }
 
 /* ------------------------------------------------------------- adapter calls */
@@ -402,6 +402,7 @@ static enum berth_code patch_running(struct cp_holder *h, ConnectSandboxResponse
         req.change_case = BERTH__BINDING__V1__COMMIT_REQUEST__CHANGE_PATCH;
         req.patch = &change;
         req.memory_lost = resp->memory_lost;
+        req.was_paused = resp->resumed && h->plan.decision == PLAN_DO_VERIFY;
         req.turn_token = (char *)h->turn_token;
         draft.kind = (char *)"REBUILD_DEFERRED";
         entry.key = (char *)"error";
@@ -410,7 +411,7 @@ static enum berth_code patch_running(struct cp_holder *h, ConnectSandboxResponse
         draft.n_attributes = 1;
         req.events = drafts;
         req.n_events = h->plan.export_failed && h->plan.decision == PLAN_DO_REBUILD;
-        code = commit(h, &req, false, &h->bound, err);
+        code = cp_holder_commit(h, &req, false, &h->bound, err);
     }
     free(sealed.data);
     return code;
@@ -446,24 +447,24 @@ enum berth_code cp_step_connect(struct cp_holder *h, bool *ret_done, struct bert
 }
 
 static enum berth_code commit_bind(struct cp_holder *h, Binding *binding, bool memory_lost,
-                                   size_t n_duplicates, int carry_outcome,
-                                   struct berth_error *err)
+                                   int carry_outcome, struct berth_error *err)
 {
     CommitRequest req = BERTH__BINDING__V1__COMMIT_REQUEST__INIT;
-    Berth__Binding__V1__EventDraft draft = BERTH__BINDING__V1__EVENT_DRAFT__INIT;
-    Berth__Binding__V1__EventDraft *drafts[] = {&draft};
+    Berth__Binding__V1__EventDraft *draft = NULL;
     struct berth_error why;
-    enum berth_code code;
+    enum berth_code code = cp_draft_duplicates(h, binding->sandbox_id, &draft, err);
 
-    draft.kind = (char *)"DUPLICATE_FOUND";
+    if (code)
+        return code;
     req.change_case = BERTH__BINDING__V1__COMMIT_REQUEST__CHANGE_BIND;
     req.bind = binding;
     req.carry_outcome = (Berth__Binding__V1__CarryOutcome)carry_outcome;
     req.memory_lost = memory_lost;
     req.turn_token = (char *)h->turn_token;
-    req.events = drafts;
-    req.n_events = n_duplicates > 0;
-    code = commit(h, &req, false, &h->bound, &why);
+    req.events = &draft;
+    req.n_events = draft != NULL;
+    code = cp_holder_commit(h, &req, false, &h->bound, &why);
+    berth_message_free(draft);
     if (code && why.reason == BERTH_REASON_SESSION_DELETED) {
         /* Deleted meanwhile: binding has condemned it instead, and the lock is still ours. */
         struct plan_intent intent = new_intent(h, PLAN_INTENT_DELETE, binding->sandbox_id);
@@ -516,7 +517,7 @@ static enum berth_code adopt_paused(struct cp_holder *h, Sandbox *sandbox, bool 
     if (binding.image)
         binding.image->generation = cp_tag_number(sandbox, CP_TAG_GENERATION);
     h->outcome = CP_ADOPTED;
-    code = commit_bind(h, &binding, false, h->plan.n_candidates - 1, 0, err);
+    code = commit_bind(h, &binding, false, 0, err);
     *ret_done = !h->doomed;
     berth_message_free(known);
     return code;
@@ -565,12 +566,13 @@ enum berth_code cp_step_adopt(struct cp_holder *h, const char *sandbox_id, bool 
         h->outcome = CP_ADOPTED;
         code = cp_carry_in(h, resp->endpoint, &carried, err);
         if (!code)
-            code = commit_bind(h, &binding, resp->memory_lost, h->plan.n_candidates - 1,
-                               carried, err);
+            code = commit_bind(h, &binding, resp->memory_lost, carried, err);
         *ret_done = !h->doomed;
     }
     if (!code && !h->doomed)
         note_verified(h, sandbox_id);
+    if (!code && h->want == PLAN_ENSURE)
+        cp_figure(&h->cp->figures, CP_FIGURE_DOUBLE_FOUND);
     free(sealed.data);
     berth_message_free(resp);
     return code;
@@ -582,6 +584,7 @@ enum berth_code cp_step_adopt(struct cp_holder *h, const char *sandbox_id, bool 
 static enum berth_code note_exists(struct cp_holder *h, const struct berth_error *why,
                                    struct berth_error *err)
 {
+    cp_figure(&h->cp->figures, CP_FIGURE_DOUBLE_EXISTS);
     if (++h->n_exists >= EXISTS_MAX) {
         if (err)
             *err = *why;
@@ -617,7 +620,7 @@ static enum berth_code bind_created(struct cp_holder *h, CreateSandboxRequest *r
     if (!code)
         code = cp_carry_in(h, resp->endpoint, &carried, err);
     if (!code)
-        code = commit_bind(h, &binding, false, 0, carried, err);
+        code = commit_bind(h, &binding, false, carried, err);
     if (!code && !h->doomed)
         note_verified(h, resp->sandbox->sandbox_id);
     free(sealed.data);
@@ -664,7 +667,8 @@ enum berth_code cp_step_create(struct cp_holder *h, bool *ret_done, struct berth
 
 /* ------------------------------------------------------------- pause and keep */
 
-enum berth_code cp_pause_sandbox(struct cp_holder *h, struct berth_error *err)
+enum berth_code cp_holder_pause(struct cp_holder *h, const char *sandbox_id, bool *ret_gone,
+                                struct berth_error *err)
 {
     PauseSandboxRequest req = BERTH__BACKEND__V1__PAUSE_SANDBOX_REQUEST__INIT;
     Google__Protobuf__Timestamp not_after;
@@ -673,22 +677,33 @@ enum berth_code cp_pause_sandbox(struct cp_holder *h, struct berth_error *err)
     void *resp = NULL;
     enum berth_code code;
 
+    *ret_gone = false;
     if (!begin_call(h, &left_ms, &not_after, err))
         return BERTH_ABORTED;
     req.target = h->config->target;
-    req.sandbox_id = h->plan.sandbox_id;
+    req.sandbox_id = (char *)sandbox_id;
     req.fence = cp_lock_grant(h->lock)->fence;
     req.not_after_time = &not_after;
     code = adapter_call(h, BACKEND "PauseSandbox", &req.base,
                         &berth__backend__v1__pause_sandbox_response__descriptor, left_ms, &resp,
                         &why);
     berth_message_free(resp);
-    if (code && says_gone(&why, h->plan.sandbox_id)) {
-        h->plan.seen = PLAN_SEEN_GONE;
+    if (code && says_gone(&why, sandbox_id)) {
+        *ret_gone = true;
         return BERTH_OK;
     }
     if (code && err)
         *err = why;
+    return code;
+}
+
+enum berth_code cp_pause_sandbox(struct cp_holder *h, struct berth_error *err)
+{
+    bool gone;
+    enum berth_code code = cp_holder_pause(h, h->plan.sandbox_id, &gone, err);
+
+    if (!code && gone)
+        h->plan.seen = PLAN_SEEN_GONE;
     return code;
 }
 
@@ -704,7 +719,7 @@ enum berth_code cp_step_rest(struct cp_holder *h, struct berth_error *err)
     change.power = BERTH__BINDING__V1__POWER__POWER_PAUSED;
     done.change_case = BERTH__BINDING__V1__COMMIT_REQUEST__CHANGE_PATCH;
     done.patch = &change;
-    return commit(h, &done, false, &h->bound, err);
+    return cp_holder_commit(h, &done, false, &h->bound, err);
 }
 
 enum berth_code cp_step_pause(struct cp_holder *h, bool *ret_done, struct berth_error *err)
@@ -761,5 +776,5 @@ enum berth_code cp_step_keep(struct cp_holder *h, struct berth_error *err)
         cp_verified_note(h->cp->verified, "deferred", ref->tenant_id, ref->session_id,
                          h->plan.sandbox_id, tick);
     h->outcome = CP_USED;
-    return commit(h, &req, false, &h->bound, err);
+    return cp_holder_commit(h, &req, false, &h->bound, err);
 }

@@ -35,6 +35,24 @@ void cp_carry_discard(struct cp_holder *h);
  * *ret: a CarryOutcome. Errors: it waits on. */
 CP_STEP cp_carry_in(struct cp_holder *h, const Berth__Common__V1__DataPlaneEndpoint *endpoint,
                     int *ret, struct berth_error *err);
+/* holder_look.c */
+/* The event of what was found beside the sandbox that is bound now; owned; NULL: nothing was.
+ * Errors: OUT_OF_MEMORY. */
+CP_STEP cp_draft_duplicates(const struct cp_holder *h, const char *bound_id,
+                            Berth__Binding__V1__EventDraft **ret, struct berth_error *err);
+CP_STEP cp_step_note(struct cp_holder *h, struct berth_error *err);
+CP_STEP cp_step_still_other(struct cp_holder *h, const char *sandbox_id,
+                            struct berth_error *err);
+CP_STEP cp_step_tell_other(struct cp_holder *h, const char *sandbox_id,
+                           struct berth_error *err);
+
+/* holder_steps.c: what the steps are made of. */
+CP_STEP cp_holder_commit(struct cp_holder *h, Berth__Binding__V1__CommitRequest *req,
+                         bool keep_lock, Berth__Binding__V1__Binding **ret_bound,
+                         struct berth_error *err);
+/* Pauses it. *ret_gone: it is not there any more, and no error. */
+CP_STEP cp_holder_pause(struct cp_holder *h, const char *sandbox_id, bool *ret_gone,
+                        struct berth_error *err);
 
 /* Redis' time, or a little before it: the clock that intents end by. */
 int64_t cp_holder_now_ms(const struct cp_holder *h);

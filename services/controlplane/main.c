@@ -314,6 +314,7 @@ static char *metrics(void *service)
     struct cp *cp = service;
     BERTH_AUTO(free) char *of_keys = cp_keys_metrics(cp->keys);
     BERTH_AUTO(free) char *of_records = berth_records_metrics(cp->records);
+    BERTH_AUTO(free) char *of_resolves = cp_figures_metrics(&cp->figures);
     unsigned running, queued;
     char *text = NULL;
 
@@ -325,9 +326,9 @@ static char *metrics(void *service)
                  "berth_backend_calls{state=\"waiting\"} %u\n"
                  "# HELP berth_event_watchers Callers of WatchEvents now.\n"
                  "# TYPE berth_event_watchers gauge\n"
-                 "berth_event_watchers %u\n%s%s",
+                 "berth_event_watchers %u\n%s%s%s",
                  running, queued, cp_events_watchers(cp->events), of_keys ? of_keys : "",
-                 of_records ? of_records : "") < 0)
+                 of_records ? of_records : "", of_resolves ? of_resolves : "") < 0)
         return NULL;
     return text;
 }

@@ -63,22 +63,52 @@ static struct plan_step settle(const struct plan_state *s, const struct plan_int
     return out;
 }
 
-/* The one an intent names, else the oldest (F17). There is at least one. */
-static const struct plan_candidate *choose(const struct plan_state *s)
+static bool is_intended(const struct plan_state *s, const struct plan_candidate *candidate)
 {
-    const struct plan_candidate *oldest = &s->candidates[0];
+    for (size_t i = 0; i < s->n_intents; i++)
+        if (s->intents[i].kind == PLAN_INTENT_CREATE &&
+            memcmp(s->intents[i].attempt, candidate->attempt, PLAN_ATTEMPT_SIZE) == 0)
+            return true;
+    return false;
+}
 
+/* Is a to be adopted rather than b (F17)? Who a create intent names, nothing else having been
+ * bound since; who a turn uses; who was bound last; who was at last connected to; who is the
+ * oldest. Any order will do between two that are alike in all of it, as long as it is one. */
+static bool is_better(const struct plan_state *s, const struct plan_candidate *a,
+                      const struct plan_candidate *b)
+{
+    bool intended = is_intended(s, a);
+
+    if (intended != is_intended(s, b))
+        return intended;
+    if (a->named != b->named)
+        return a->named && (!b->named || a->named < b->named);
+    if (a->last != b->last)
+        return a->last;
+    if (a->fence != b->fence)
+        return a->fence > b->fence;
+    if (a->create_ms != b->create_ms)
+        return a->create_ms < b->create_ms;
+    return strcmp(a->sandbox_id, b->sandbox_id) < 0;
+}
+
+/* One of at least one is adopted, none is deleted; those that nobody uses do not run on beside
+ * it. */
+static struct plan_step adopt(const struct plan_state *s)
+{
+    const struct plan_candidate *best = &s->candidates[0];
+
+    for (size_t i = 1; i < s->n_candidates; i++)
+        if (is_better(s, &s->candidates[i], best))
+            best = &s->candidates[i];
     for (size_t i = 0; i < s->n_candidates; i++) {
-        const struct plan_candidate *candidate = &s->candidates[i];
+        const struct plan_candidate *other = &s->candidates[i];
 
-        for (size_t k = 0; k < s->n_intents; k++)
-            if (s->intents[k].kind == PLAN_INTENT_CREATE &&
-                memcmp(s->intents[k].attempt, candidate->attempt, PLAN_ATTEMPT_SIZE) == 0)
-                return candidate;
-        if (candidate->create_ms < oldest->create_ms)
-            oldest = candidate;
+        if (other != best && s->can_pause && other->runs && !other->named && !other->stilled)
+            return step_on(PLAN_STEP_STILL_OTHER, other->sandbox_id);
     }
-    return oldest;
+    return step_on(PLAN_STEP_ADOPT, best->sandbox_id);
 }
 
 static struct plan_step next_verify(const struct plan_state *s)
@@ -158,7 +188,7 @@ static struct plan_step next_create(const struct plan_state *s)
     if (!s->listed && (!s->keyed || inherited || s->must_list))
         return step(PLAN_STEP_LIST);
     if (s->n_candidates > 0)
-        return step_on(PLAN_STEP_ADOPT, choose(s)->sandbox_id);
+        return adopt(s);
     if (inherited)
         return settle(s, inherited);
     if (s->more_creates) /* those known are settled: the next holder sees the rest */
@@ -176,7 +206,7 @@ static struct plan_step next_adopt(const struct plan_state *s)
     if (!s->listed)
         return step(PLAN_STEP_LIST);
     if (s->n_candidates > 0)
-        return step_on(PLAN_STEP_ADOPT, choose(s)->sandbox_id);
+        return adopt(s);
     if (inherited)
         return settle(s, inherited);
     return s->more_creates ? fail(BERTH_REASON_CREATE_UNSETTLED)
@@ -228,6 +258,27 @@ static struct plan_step next_idle(const struct plan_state *s)
     return step_on(s->export_failed ? PLAN_STEP_CONNECT : PLAN_STEP_EXPORT, s->sandbox_id);
 }
 
+/* Gone is proven here; all else is written down as it was seen. */
+static struct plan_step next_observe(const struct plan_state *s)
+{
+    if (!s->same_account)
+        return fail(BERTH_REASON_ACCOUNT_CHANGED);
+    switch (s->seen) {
+    case PLAN_UNSEEN:
+        return step_on(PLAN_STEP_GET, s->sandbox_id);
+    case PLAN_SEEN_GONE:
+        return step_on(PLAN_STEP_GONE, s->sandbox_id);
+    case PLAN_SEEN_PAUSED:
+        return s->paused ? step(PLAN_STEP_NOTHING_BOUND)
+                         : step_on(PLAN_STEP_NOTE, s->sandbox_id);
+    case PLAN_SEEN_RUNNING:
+        return s->paused || s->ends_soon ? step_on(PLAN_STEP_NOTE, s->sandbox_id)
+                                         : step(PLAN_STEP_NOTHING_BOUND);
+    default:
+        return step(PLAN_STEP_NOTHING_BOUND);
+    }
+}
+
 static struct plan_step next_reaping(const struct plan_state *s)
 {
     switch (s->want) {
@@ -236,6 +287,11 @@ static struct plan_step next_reaping(const struct plan_state *s)
     case PLAN_IDLE_PAUSE:
     case PLAN_IDLE_KILL:
         return s->bound ? next_idle(s) : step(PLAN_STEP_REAPED);
+    case PLAN_OBSERVE:
+        return s->bound ? next_observe(s) : step(PLAN_STEP_REAPED);
+    case PLAN_STILL:
+        return step_on(s->other_stilled ? PLAN_STEP_TELL_OTHER : PLAN_STEP_STILL_OTHER,
+                       s->other_id);
     default:
         return step(PLAN_STEP_REAPED);
     }
@@ -274,6 +330,15 @@ static void drop_intent(struct plan_state *s, size_t at)
     s->intents[at] = s->intents[--s->n_intents];
 }
 
+void plan_note_stilled(struct plan_state *s, const char *sandbox_id)
+{
+    for (size_t i = 0; i < s->n_candidates; i++)
+        if (strcmp(s->candidates[i].sandbox_id, sandbox_id) == 0)
+            s->candidates[i].stilled = true;
+    if (strcmp(s->other_id, sandbox_id) == 0)
+        s->other_stilled = true;
+}
+
 void plan_note_settled(struct plan_state *s, const uint8_t attempt[PLAN_ATTEMPT_SIZE])
 {
     for (size_t i = s->n_intents; i-- > 0;)
@@ -301,16 +366,29 @@ void plan_note_gone(struct plan_state *s, const char *sandbox_id)
 const char *plan_step_name(enum plan_step_kind kind)
 {
     static const char *const names[] = {
-        [PLAN_STEP_FAIL] = "fail",     [PLAN_STEP_NOTHING_BOUND] = "nothing-bound",
-        [PLAN_STEP_KEEP] = "keep",     [PLAN_STEP_CONDEMN] = "condemn",
-        [PLAN_STEP_DELETE] = "delete", [PLAN_STEP_LIST] = "list",
-        [PLAN_STEP_SETTLE] = "settle", [PLAN_STEP_GET] = "get",
-        [PLAN_STEP_GONE] = "gone",     [PLAN_STEP_CONNECT] = "connect",
-        [PLAN_STEP_ADOPT] = "adopt",   [PLAN_STEP_INTEND_CREATE] = "intend-create",
-        [PLAN_STEP_CREATE] = "create", [PLAN_STEP_INTEND_PAUSE] = "intend-pause",
-        [PLAN_STEP_PAUSE] = "pause",   [PLAN_STEP_TOMBSTONE] = "tombstone",
-        [PLAN_STEP_STILL] = "still",   [PLAN_STEP_REST] = "rest",
-        [PLAN_STEP_REAPED] = "reaped", [PLAN_STEP_EXPORT] = "export",
+        [PLAN_STEP_FAIL] = "fail",
+        [PLAN_STEP_NOTHING_BOUND] = "nothing-bound",
+        [PLAN_STEP_KEEP] = "keep",
+        [PLAN_STEP_CONDEMN] = "condemn",
+        [PLAN_STEP_DELETE] = "delete",
+        [PLAN_STEP_LIST] = "list",
+        [PLAN_STEP_SETTLE] = "settle",
+        [PLAN_STEP_GET] = "get",
+        [PLAN_STEP_GONE] = "gone",
+        [PLAN_STEP_CONNECT] = "connect",
+        [PLAN_STEP_ADOPT] = "adopt",
+        [PLAN_STEP_INTEND_CREATE] = "intend-create",
+        [PLAN_STEP_CREATE] = "create",
+        [PLAN_STEP_INTEND_PAUSE] = "intend-pause",
+        [PLAN_STEP_PAUSE] = "pause",
+        [PLAN_STEP_TOMBSTONE] = "tombstone",
+        [PLAN_STEP_STILL] = "still",
+        [PLAN_STEP_REST] = "rest",
+        [PLAN_STEP_REAPED] = "reaped",
+        [PLAN_STEP_EXPORT] = "export",
+        [PLAN_STEP_NOTE] = "note",
+        [PLAN_STEP_STILL_OTHER] = "still-other",
+        [PLAN_STEP_TELL_OTHER] = "tell-other",
     };
 
     return names[kind];

@@ -30,6 +30,8 @@ enum plan_want {
     PLAN_REAP,  /* delete what is condemned */
     PLAN_IDLE_PAUSE,
     PLAN_IDLE_KILL,
+    PLAN_OBSERVE, /* look at the bound one, write down what its backend did to it */
+    PLAN_STILL,   /* pause other_id, which runs beside the bound one */
 };
 
 /* What binding decided; the rest of its decisions come without a lock. */
@@ -57,6 +59,12 @@ struct plan_candidate {
     char sandbox_id[PLAN_ID_SIZE];
     uint8_t attempt[PLAN_ATTEMPT_SIZE]; /* zero: its tag is not one */
     int64_t create_ms;
+    uint64_t fence; /* of the last call that came for it, where its adapter keeps it; or 0 */
+    unsigned named; /* a live turn or use names it: 1 the caller's own turn, then later ones;
+                       0: none does */
+    bool last;      /* the last one known to have been bound */
+    bool runs;      /* the backend's word */
+    bool stilled;   /* or it was tried */
 };
 
 /* What GetSandbox or ConnectSandbox said of the bound one. */
@@ -94,6 +102,10 @@ struct plan_state {
     bool stilled; /* idle: no call reaches it any more, and nobody has used it of late */
     bool used;    /* idle: somebody has */
     bool exported, export_failed; /* its workspace, by this holder */
+    bool ends_soon;               /* observe: to be told, if it runs */
+    bool can_pause;               /* the backend can */
+    bool other_stilled;           /* still: done */
+    char other_id[PLAN_ID_SIZE];  /* still: that one */
 
     struct plan_intent intents[PLAN_INTENTS_MAX];
     size_t n_intents;
@@ -128,6 +140,10 @@ enum plan_step_kind {
     PLAN_STEP_REST,          /* idle: commit it as paused, release */
     PLAN_STEP_REAPED,        /* release; what was to go is gone */
     PLAN_STEP_EXPORT,        /* pause the bound one if it can be, export its workspace */
+    PLAN_STEP_NOTE,          /* observe: commit the bound one as it was seen, release */
+    PLAN_STEP_STILL_OTHER,   /* pause sandbox_id, which is not bound; beside an adoption it may
+                                fail */
+    PLAN_STEP_TELL_OTHER,    /* still: commit the event of it, release */
 };
 
 struct plan_step {
@@ -144,6 +160,7 @@ struct plan_step plan_next(const struct plan_state *state);
 
 /* The executor's notes. Each is a no-op where there is nothing to note. */
 void plan_note_intent(struct plan_state *state, const struct plan_intent *intent);
+void plan_note_stilled(struct plan_state *state, const char *sandbox_id);
 void plan_note_settled(struct plan_state *state, const uint8_t attempt[PLAN_ATTEMPT_SIZE]);
 /* sandbox_id is gone: intents that name it, the binding to it and the candidate go. */
 void plan_note_gone(struct plan_state *state, const char *sandbox_id);

@@ -56,8 +56,16 @@ static void resolve_free(struct resolve *r)
     free(r);
 }
 
+/* Is it one of those that a client waits for to use its session? */
+static bool is_resolve(const struct resolve *r)
+{
+    return r->request.want == PLAN_ENSURE || r->request.want == PLAN_EXISTING;
+}
+
 static void answer_error(struct resolve *r, const struct berth_error *err)
 {
+    if (is_resolve(r))
+        cp_figure_failure(&r->cp->figures, err);
     berth_call_answer(r->call, err->code, NULL, err);
     resolve_free(r);
 }
@@ -82,6 +90,10 @@ static void answer(struct resolve *r, const struct cp_resolved *resolved)
     struct berth_error err = {0};
     enum berth_code code = r->request.answer(r->cp, resolved, &resp, &err);
 
+    if (is_resolve(r))
+        cp_figure(&r->cp->figures, resolved->outcome <= CP_REPLACED
+                                       ? (enum cp_figure)resolved->outcome
+                                       : CP_FIGURE_NOTHING);
     if (!code)
         note_told(r, resolved);
     berth_call_answer(r->call, code, resp, &err);
@@ -205,6 +217,8 @@ static void fill_acquire(const struct resolve *r, AcquireRequest *req)
         [PLAN_REAP] = BERTH__BINDING__V1__WANT__WANT_REAP,
         [PLAN_IDLE_PAUSE] = BERTH__BINDING__V1__WANT__WANT_IDLE,
         [PLAN_IDLE_KILL] = BERTH__BINDING__V1__WANT__WANT_IDLE,
+        [PLAN_OBSERVE] = BERTH__BINDING__V1__WANT__WANT_OBSERVE,
+        [PLAN_STILL] = BERTH__BINDING__V1__WANT__WANT_STILL,
     };
 
     req->session = (Berth__Common__V1__SessionRef *)r->request.session;
@@ -341,8 +355,10 @@ static void run_holder(void *arg)
         .turn_token = r->request.turn_token,
         .failed_sandbox_id = r->failed_sandbox_id,
         .want = r->request.want,
+        .other_sandbox_id = r->request.want == PLAN_STILL ? r->request.reap_sandbox_id : NULL,
         .unless_active_after_ms = berth_timestamp_ms(
             r->request.unless_active_after, r->request.config_id ? berth_now_ms() : INT64_MAX),
+        .ends_soon_ms = berth_timestamp_ms(r->request.ends_soon_time, 0),
     };
     struct berth_error err = {0};
     enum berth_code code = cp_holder_run(&holder, &err);

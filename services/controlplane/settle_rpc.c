@@ -25,6 +25,7 @@ static int result_of(enum cp_outcome outcome)
     case CP_PAUSED:
     case CP_DELETED:
     case CP_REAPED:
+    case CP_OBSERVED:
         return RESULT(DONE);
     case CP_NOTHING_BOUND:
         return RESULT(NOTHING);
@@ -56,7 +57,7 @@ static enum berth_code check(const SettleSessionRequest *req, struct berth_error
     enum berth_code code = cp_check_ref("session", req->session, true, err);
 
     if (!code)
-        code = berth_check_enum("action", (int)req->action, ACTION(FINISH_DELETE), false, err);
+        code = berth_check_enum("action", (int)req->action, ACTION(STILL), false, err);
     if (!code)
         code = berth_check_id("config_id", req->config_id, err);
     if (!code)
@@ -67,6 +68,8 @@ static enum berth_code check(const SettleSessionRequest *req, struct berth_error
     if (!code && req->unless_active_after &&
         berth_timestamp_ms(req->unless_active_after, 0) <= 0)
         code = berth_fail_field(err, "unless_active_after", "must be after 1970");
+    if (!code && req->ends_soon_time && berth_timestamp_ms(req->ends_soon_time, 0) <= 0)
+        code = berth_fail_field(err, "ends_soon_time", "must be after 1970");
     return code ? code : berth_check_text("reason", req->reason, 0, REASON_MAX, err);
 }
 
@@ -98,6 +101,10 @@ static enum plan_want want_of(int action)
         return PLAN_IDLE_PAUSE;
     case ACTION(IDLE_KILL):
         return PLAN_IDLE_KILL;
+    case ACTION(OBSERVE):
+        return PLAN_OBSERVE;
+    case ACTION(STILL):
+        return PLAN_STILL;
     default:
         return PLAN_DELETE;
     }
@@ -117,6 +124,7 @@ static enum berth_code settle_session(void *service, struct berth_call *call,
         .reap_sandbox_id = req->sandbox_id,
         .reap_account = req->account,
         .unless_active_after = req->unless_active_after,
+        .ends_soon_time = req->ends_soon_time,
         .max_wait_ms = WAIT_MS,
         .answer = answer_settle,
     };

@@ -40,8 +40,21 @@ static void put_counts(FILE *out, struct reaper *reaper)
             "Sandboxes bound to the sessions of their tags.", reaper->counts.adopted);
     put_one(out, "berth_reaper_paused_total", "counter", "Idle sandboxes paused.",
             reaper->counts.paused);
+    put_one(out, "berth_reaper_duplicates_paused_total", "counter",
+            "Sandboxes paused that ran beside the bound one of their session.",
+            reaper->counts.stilled);
+    put_one(out, "berth_reaper_observed_total", "counter",
+            "Changes that backends or their operators had made, written down by sweeps.",
+            reaper->counts.observed);
     put_one(out, "berth_reaper_configs_skipped_total", "counter",
             "Configs skipped by sweeps, there being no whole list.", reaper->counts.skipped);
+    put_one(out, "berth_reaper_orphans_found_total", "counter",
+            "Sandboxes that no session had bound when they were first seen. From 0 with each "
+            "process; a new leader counts those that are still there once more.",
+            reaper->counts.orphans_found);
+    put_one(out, "berth_reaper_duplicates_found_total", "counter",
+            "The same, beside the bound one of their session.",
+            reaper->counts.duplicates_found);
     put_one(out, "berth_reaper_orphans", "gauge",
             "Sandboxes that no session has bound, at the last sweep.", reaper->counts.orphans);
     put_one(out, "berth_reaper_duplicates", "gauge",
@@ -63,7 +76,10 @@ char *reaper_metrics(struct reaper *reaper)
             reaper_leader_term(reaper->leader) != 0);
     pthread_mutex_lock(&reaper->counting);
     {
-        BERTH_AUTO(free) char *usage = reaper_usage_metrics(reaper->usage);
+        /* Of the leader alone: two who tell the same would be added up. */
+        BERTH_AUTO(free)
+        char *usage =
+            reaper_leader_term(reaper->leader) ? reaper_usage_metrics(reaper->usage) : NULL;
 
         put_counts(out, reaper);
         fputs(usage ? usage : "", out);

@@ -40,9 +40,10 @@ struct reaper {
     struct reaper_leader *leader;
     struct reaper_history *history;
 
-    pthread_mutex_t sweeping; /* one sweep or plan at a time; guards the four below */
+    pthread_mutex_t sweeping; /* one sweep or plan at a time; guards the five below */
     struct reaper_seen *seen;
     uint64_t term;        /* of the leader, when seen began */
+    uint64_t usage_term;  /* the same, when usage was read back */
     int64_t last_now_ms;  /* Redis' time of the last sweep, 0: none */
     int64_t last_tick_ms; /* and ours */
 
@@ -56,7 +57,9 @@ struct reaper {
     struct reaper_usage *usage;
     struct {
         uint64_t deleted[REAPER_N_WHY], failed[REAPER_N_WHY];
-        uint64_t adopted, paused, duplicates_seen, untagged, orphans, sweeps, skipped;
+        uint64_t orphans_found, duplicates_found;
+        uint64_t adopted, paused, stilled, observed, duplicates_seen, untagged, orphans, sweeps,
+            skipped;
         int64_t last_ms;
     } counts;
 };

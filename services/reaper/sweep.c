@@ -20,6 +20,9 @@ static void deinit(struct sweep *sweep)
     for (size_t i = 0; i < sweep->n_boxes; i++)
         free(sweep->boxes[i].id);
     free(sweep->boxes);
+    for (size_t i = 0; i < sweep->n_missing; i++)
+        free(sweep->missing[i].id);
+    free(sweep->missing);
     free(sweep->groups);
     for (size_t i = 0; i < sweep->n_targets; i++)
         berth_message_free(sweep->targets[i]);
@@ -138,9 +141,16 @@ static struct reaper_verdict judge(struct sweep *sweep, struct sweep_box *box, c
     struct reaper_verdict verdict = reaper_judge(&box->facts, limits, sweep->now_ms);
     bool ripe = verdict.act && is_ripe(sweep, who, &verdict);
 
+    if (!ripe && reaper_meanwhile(&box->facts, limits).act) {
+        verdict = reaper_meanwhile(&box->facts, limits);
+        ripe = is_ripe(sweep, who, &verdict);
+    }
     if (ripe && !box->facts.bound_here && (sweep->left || sweep->request.dry)) {
+        enum reaper_act act = verdict.act;
+
         sweep_look_closer(sweep, box);
-        verdict = reaper_judge(&box->facts, limits, sweep->now_ms);
+        verdict = act == REAPER_ACT_STILL ? reaper_meanwhile(&box->facts, limits)
+                                          : reaper_judge(&box->facts, limits, sweep->now_ms);
         ripe = verdict.act && is_ripe(sweep, who, &verdict);
     }
     if (verdict.act && !ripe) {
@@ -148,6 +158,24 @@ static struct reaper_verdict judge(struct sweep *sweep, struct sweep_box *box, c
         verdict.why = box->facts.bound_here ? REAPER_KEEP_BOUND : REAPER_KEEP_YOUNG;
     }
     return verdict;
+}
+
+/* Once for each, by this leader: what nobody owns, and what is beside the bound one. */
+static void count_found(struct sweep *sweep, const struct sweep_box *box, const char *who)
+{
+    struct reaper *reaper = sweep->reaper;
+    enum reaper_why why = reaper_judge(&box->facts, &reaper->limits, sweep->now_ms).why;
+    int plight = reaper_plight(why);
+
+    if (sweep->request.dry || (plight != 1 && why != REAPER_DUPLICATE) ||
+        reaper_seen_look(reaper->seen, who, plight, berth_tick_ms()) >= 0)
+        return;
+    pthread_mutex_lock(&reaper->counting);
+    if (why == REAPER_DUPLICATE)
+        reaper->counts.duplicates_found++;
+    else
+        reaper->counts.orphans_found++;
+    pthread_mutex_unlock(&reaper->counting);
 }
 
 static enum berth_code judge_box(struct sweep *sweep, struct sweep_box *box,
@@ -166,6 +194,7 @@ static enum berth_code judge_box(struct sweep *sweep, struct sweep_box *box,
 
     snprintf(who, sizeof who, "%s/%s/%s", group->target->target->backend, group->account,
              box->id);
+    count_found(sweep, box, who);
     act.verdict = judge(sweep, box, who);
     if (box->facts.create_ms)
         act.age_ms =
@@ -189,7 +218,7 @@ static void count_boxes(struct sweep *sweep)
         duplicates += why == REAPER_DUPLICATE;
         untagged += why == REAPER_KEEP_UNTAGGED;
         if (box->facts.tags == REAPER_TAGS_OURS && !box->facts.ended)
-            reaper_usage_add(reaper->usage, box->tenant, box->config, box->paused,
+            reaper_usage_add(reaper->usage, box->tenant, box->config, box->facts.sleeps,
                              box->disk_bytes);
     }
     reaper->counts.orphans = orphans;
@@ -206,15 +235,21 @@ static void sample(struct sweep *sweep)
 {
     struct reaper *reaper = sweep->reaper;
 
+    int64_t max_ms = 3 * reaper->interval_ms;
+
     if (!is_whole(sweep))
         return;
     pthread_mutex_lock(&reaper->counting);
-    reaper_usage_begin(reaper->usage, sweep->tick_ms, 3 * reaper->interval_ms);
+    if (reaper->usage_term != sweep->term && sweep_load_usage(sweep, max_ms))
+        reaper->usage_term = sweep->term;
+    reaper_usage_begin(reaper->usage, sweep->tick_ms, max_ms);
     for (size_t i = 0; i < sweep->n_targets; i++)
         reaper_usage_keep(reaper->usage, sweep->targets[i]->target->tenant_id,
                           sweep->targets[i]->target->config_id);
     count_boxes(sweep);
     reaper_usage_end(reaper->usage);
+    if (reaper->usage_term == sweep->term)
+        sweep_save_usage(sweep);
     pthread_mutex_unlock(&reaper->counting);
 }
 
@@ -233,6 +268,7 @@ static enum berth_code run(struct sweep *sweep, struct berth_error *err)
     sweep->told->seen = (uint32_t)sweep->n_boxes;
     sweep_find_owners(sweep);
     sample(sweep);
+    code = sweep_observe(sweep, err);
     for (size_t i = 0; !code && i < sweep->n_boxes; i++) {
         if (!sweep_may_go_on(sweep))
             return berth_fail(err, BERTH_REASON_PEER_UNAVAILABLE,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "berth/backend/v1/backend.pb-c.h"
+#include "berth/binding/v1/binding.pb-c.h"
 #include "berth/control/v1/control.pb-c.h"
 #include "services/reaper/reaper.h"
 
@@ -38,9 +39,16 @@ struct sweep_box {
     char *id;
     const char *tenant, *session, *config;
     unsigned group;
-    bool paused; /* the backend's word */
     uint64_t disk_bytes;
     struct reaper_facts facts;
+};
+
+/* A sandbox that a session has bound, of an account whose whole list does not have it. The
+ * strings lie behind one another in id. */
+struct sweep_missing {
+    char *id;
+    const char *tenant, *session, *config;
+    unsigned group;
 };
 
 struct sweep {
@@ -56,6 +64,8 @@ struct sweep {
     size_t n_groups;
     struct sweep_box *boxes; /* by tenant and session, once they are all there */
     size_t n_boxes, boxes_room;
+    struct sweep_missing *missing;
+    size_t n_missing, missing_room;
 
     Berth__Reaper__V1__Sweep *told; /* owned */
     Berth__Reaper__V1__SweepItem **items;
@@ -84,10 +94,23 @@ struct sweep_act {
     const char *sandbox_id; /* "": the session */
     const ProtobufCBinaryData *account;
     struct reaper_verdict verdict;
-    int64_t age_ms; /* -1: not known */
+    int64_t age_ms;       /* -1: not known */
+    int64_t ends_soon_ms; /* OBSERVE: to be told; 0: nothing */
 };
 BERTH_MUST_CHECK enum berth_code sweep_do(struct sweep *sweep, const struct sweep_act *act,
                                           struct berth_error *err);
+/* usage_store.c. False: it cannot be read, and nothing is counted yet. */
+bool sweep_load_usage(struct sweep *sweep, int64_t max_ms);
+void sweep_save_usage(struct sweep *sweep);
+
+/* sweep_observe.c: what backends and their operators did by themselves. A bound one that no box
+ * is: it is gone, if the list of its account was whole. Errors: OUT_OF_MEMORY. */
+BERTH_MUST_CHECK enum berth_code sweep_note_missing(struct sweep *sweep,
+                                                    const Berth__Common__V1__SessionRef *ref,
+                                                    const Berth__Binding__V1__BoundSession *row,
+                                                    struct berth_error *err);
+/* Whatever is not written down is looked at. */
+BERTH_MUST_CHECK enum berth_code sweep_observe(struct sweep *sweep, struct berth_error *err);
 /* Sessions that are due: deleting, or with intents that nobody settles. */
 BERTH_MUST_CHECK enum berth_code sweep_due(struct sweep *sweep, struct berth_error *err);
 /* Still the leader of the same term, and not stopping. */

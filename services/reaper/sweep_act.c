@@ -1,7 +1,6 @@
 /* sweep_act.c - doing what was decided, by the control plane's hand, and telling of it. */
 #include <stdio.h>
 
-#include "berth/binding/v1/binding.pb-c.h"
 #include "common/log/log.h"
 #include "common/messages/messages.h"
 #include "common/time/time.h"
@@ -86,6 +85,14 @@ static void count_done(struct sweep *sweep, const struct sweep_act *act)
         sweep->told->paused++;
         reaper->counts.paused++;
         break;
+    case REAPER_ACT_STILL:
+        sweep->told->paused++;
+        reaper->counts.stilled++;
+        break;
+    case REAPER_ACT_OBSERVE:
+        sweep->told->observed++;
+        reaper->counts.observed++;
+        break;
     default:
         sweep->told->deleted++;
         reaper->counts.deleted[act->verdict.why]++;
@@ -115,6 +122,8 @@ static const char *done_text(enum reaper_act act)
         [REAPER_ACT_IDLE_PAUSE] = "idle sandbox paused",
         [REAPER_ACT_IDLE_KILL] = "idle sandbox deleted",
         [REAPER_ACT_FINISH_DELETE] = "session deleted",
+        [REAPER_ACT_OBSERVE] = "what the backend did is written down",
+        [REAPER_ACT_STILL] = "second sandbox of a session paused",
     };
 
     return texts[act];
@@ -125,6 +134,7 @@ static enum berth_code settle(struct sweep *sweep, const struct sweep_act *act, 
 {
     Berth__Common__V1__SessionRef ref = BERTH__COMMON__V1__SESSION_REF__INIT;
     Google__Protobuf__Timestamp after = GOOGLE__PROTOBUF__TIMESTAMP__INIT;
+    Google__Protobuf__Timestamp end = GOOGLE__PROTOBUF__TIMESTAMP__INIT;
     SettleSessionRequest req = BERTH__CONTROL__V1__SETTLE_SESSION_REQUEST__INIT;
     SettleSessionResponse *resp = NULL;
     enum berth_code code;
@@ -141,6 +151,11 @@ static enum berth_code settle(struct sweep *sweep, const struct sweep_act *act, 
         after.seconds = act->verdict.unless_active_after_ms / 1000;
         after.nanos = (int32_t)(act->verdict.unless_active_after_ms % 1000 * 1000000);
         req.unless_active_after = &after;
+    }
+    if (act->ends_soon_ms) {
+        end.seconds = act->ends_soon_ms / 1000;
+        end.nanos = (int32_t)(act->ends_soon_ms % 1000 * 1000000);
+        req.ends_soon_time = &end;
     }
     code = reaper_call(sweep->reaper->controlplane,
                        "/berth.control.v1.InternalService/SettleSession", &req.base,

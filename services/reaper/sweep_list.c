@@ -17,6 +17,7 @@ typedef Berth__Control__V1__ListTargetsRequest ListTargetsRequest;
 typedef Berth__Control__V1__ListTargetsResponse ListTargetsResponse;
 
 #define TAG_VERSION "1"
+#define STATE(name) BERTH__COMMON__V1__SANDBOX_STATE__SANDBOX_STATE_##name
 
 void sweep_account_hex(char buf[SWEEP_ACCOUNT_HEX], const ProtobufCBinaryData *account)
 {
@@ -206,12 +207,13 @@ static enum reaper_tags judge_tags(const struct sweep *sweep, const struct sweep
 static void read_policy(const struct sweep_group *group, const TimeoutPolicy *timeouts,
                         struct reaper_policy *ret)
 {
-    *ret = (struct reaper_policy){.timer = group->timer};
+    *ret = (struct reaper_policy){.timer = group->timer, .can_pause = group->can_pause};
     if (!timeouts)
         return;
     ret->idle_ms = berth_duration_ms(timeouts->idle, 0);
     ret->max_paused_ms = berth_duration_ms(timeouts->max_paused, 0);
     ret->max_lifetime_ms = berth_duration_ms(timeouts->max_lifetime, 0);
+    ret->warn_ms = berth_duration_ms(timeouts->warn_before, 0);
     ret->kill = !group->can_pause ||
                 timeouts->on_idle == BERTH__COMMON__V1__IDLE_ACTION__IDLE_ACTION_KILL;
 }
@@ -298,9 +300,10 @@ static enum berth_code take_sandbox(struct sweep *sweep, unsigned at, const Sand
     sweep->n_boxes++;
     box->group = at;
     box->disk_bytes = sandbox->disk_used_bytes;
-    box->paused = sandbox->state == BERTH__COMMON__V1__SANDBOX_STATE__SANDBOX_STATE_PAUSED;
-    box->facts.ended =
-        sandbox->state == BERTH__COMMON__V1__SANDBOX_STATE__SANDBOX_STATE_TERMINAL;
+    box->facts.runs = sandbox->state == STATE(RUNNING);
+    box->facts.sleeps = sandbox->state == STATE(PAUSED);
+    box->facts.ended = sandbox->state == STATE(TERMINAL);
+    box->facts.end_ms = berth_timestamp_ms(sandbox->end_time, 0);
     box->facts.create_ms = berth_timestamp_ms(sandbox->create_time, 0);
     active_ms = berth_timestamp_ms(sandbox->last_active_time, 0);
     box->facts.active_ms = active_ms > sweep->now_ms ? sweep->now_ms : active_ms;

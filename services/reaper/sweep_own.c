@@ -2,7 +2,6 @@
  * that what was bound meanwhile is seen as bound. */
 #include <stdio.h>
 
-#include "berth/binding/v1/binding.pb-c.h"
 #include "common/log/log.h"
 #include "common/messages/messages.h"
 #include "services/reaper/sweep.h"
@@ -80,15 +79,19 @@ static void note_owner(const struct sweep *sweep, struct sweep_box *box,
     facts->same_account = strcmp(account, sweep->groups[box->group].account) == 0;
     facts->bound_here = facts->same_account && strcmp(binding->sandbox_id, box->id) == 0;
     facts->paused = binding->power == BERTH__BINDING__V1__POWER__POWER_PAUSED;
+    facts->pausing = binding->power == BERTH__BINDING__V1__POWER__POWER_PAUSING;
+    facts->told_ms = berth_timestamp_ms(binding->told_end_time, 0);
 }
 
-static void note_row(struct sweep *sweep, const BoundSession *row)
+static enum berth_code note_row(struct sweep *sweep, const BoundSession *row,
+                                struct berth_error *err)
 {
     const Berth__Common__V1__SessionRef *ref = row->session ? row->session->ref : NULL;
     int64_t active_ms = berth_timestamp_ms(row->active_time, 0);
+    bool found = false;
 
     if (!ref)
-        return;
+        return BERTH_OK;
     for (size_t i = first_box(sweep, ref->tenant_id, ref->session_id);
          i < sweep->n_boxes && is_of(&sweep->boxes[i], ref->tenant_id, ref->session_id); i++) {
         struct sweep_box *box = &sweep->boxes[i];
@@ -97,7 +100,9 @@ static void note_row(struct sweep *sweep, const BoundSession *row)
         box->facts.in_use = row->protected_ || row->turn_running;
         if (active_ms > box->facts.active_ms)
             box->facts.active_ms = active_ms;
+        found = found || box->facts.bound_here;
     }
+    return found ? BERTH_OK : sweep_note_missing(sweep, ref, row, err);
 }
 
 static enum berth_code read_rows(struct sweep *sweep, const char *tenant,
@@ -124,11 +129,11 @@ static enum berth_code read_rows(struct sweep *sweep, const char *tenant,
                         REAPER_CALL_TIMEOUT_MS, &resp, err);
         if (code)
             return code;
-        for (size_t i = 0; i < resp->n_sessions; i++)
-            note_row(sweep, resp->sessions[i]);
+        for (size_t i = 0; !code && i < resp->n_sessions; i++)
+            code = note_row(sweep, resp->sessions[i], err);
         free(token);
         token = strdup(resp->next_page_token);
-        if (!token)
+        if (!code && !token)
             code = berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
         berth_message_free(resp);
     }
@@ -170,35 +175,40 @@ void sweep_look_closer(struct sweep *sweep, struct sweep_box *box)
     berth_message_free(got);
 }
 
+static void find_of_tenant(struct sweep *sweep, const char *tenant)
+{
+    size_t first = first_box(sweep, tenant, ""), end = first;
+    struct berth_error err = {0};
+
+    while (end < sweep->n_boxes && strcmp(sweep->boxes[end].tenant, tenant) == 0)
+        end++;
+    if (read_rows(sweep, tenant, &err)) {
+        berth_warn("the bindings of a tenant cannot be read, leaving it alone", "tenant",
+                   tenant, "error", err.text);
+        for (size_t i = first; i < end; i++)
+            sweep->boxes[i].facts.session = REAPER_UNREADABLE;
+        return;
+    }
+    for (size_t i = first; i < end; i++) {
+        struct sweep_box *box = &sweep->boxes[i];
+
+        if (box->facts.tags != REAPER_TAGS_OURS || box->facts.session != REAPER_UNREADABLE)
+            continue;
+        box->facts.session = REAPER_NO_RECORD; /* or a tombstone */
+        if (box->facts.ended)
+            sweep_look_closer(sweep, box);
+    }
+}
+
 void sweep_find_owners(struct sweep *sweep)
 {
     if (sweep->n_boxes)
         qsort(sweep->boxes, sweep->n_boxes, sizeof *sweep->boxes, compare_boxes);
-    for (size_t i = 0, next; i < sweep->n_boxes; i = next) {
-        const char *tenant = sweep->boxes[i].tenant;
-        bool any = false;
-        struct berth_error err = {0};
+    /* Each tenant that has a config: also one whose sandboxes are all gone. */
+    for (size_t i = 0; i < sweep->n_targets; i++) {
+        const char *tenant = sweep->targets[i]->target->tenant_id;
 
-        for (next = i; next < sweep->n_boxes && strcmp(sweep->boxes[next].tenant, tenant) == 0;
-             next++)
-            any = any || sweep->boxes[next].facts.tags == REAPER_TAGS_OURS;
-        if (!any)
-            continue;
-        if (read_rows(sweep, tenant, &err)) {
-            berth_warn("the bindings of a tenant cannot be read, leaving it alone", "tenant",
-                       tenant, "error", err.text);
-            for (size_t k = i; k < next; k++)
-                sweep->boxes[k].facts.session = REAPER_UNREADABLE;
-            continue;
-        }
-        for (size_t k = i; k < next; k++) {
-            struct sweep_box *box = &sweep->boxes[k];
-
-            if (box->facts.tags != REAPER_TAGS_OURS || box->facts.session != REAPER_UNREADABLE)
-                continue;
-            box->facts.session = REAPER_NO_RECORD; /* or a tombstone */
-            if (box->facts.ended)
-                sweep_look_closer(sweep, box);
-        }
+        if (i == 0 || strcmp(tenant, sweep->targets[i - 1]->target->tenant_id) != 0)
+            find_of_tenant(sweep, tenant);
     }
 }

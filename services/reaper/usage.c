@@ -5,9 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define KEPT "Kept in Redis over restarts and changes of the leader, which alone tells it."
+
 struct line {
     char *tenant, *config;
-    uint64_t running_ms, paused_ms;         /* added up */
+    struct reaper_used used;
     uint64_t n_running, n_paused, n_stored; /* of the last look */
     bool kept;
 };
@@ -15,13 +17,21 @@ struct line {
 struct reaper_usage {
     struct line *lines; /* by tenant and config */
     size_t n_lines, room;
-    int64_t last_tick; /* 0: no look yet */
+    struct line other; /* of all that have no line of their own */
+    bool overflows;    /* there are such */
+    bool looked;
+    int64_t last_tick;
     uint64_t elapsed_ms;
 };
 
 struct reaper_usage *reaper_usage_new(void)
 {
-    return calloc(1, sizeof(struct reaper_usage));
+    struct reaper_usage *usage = calloc(1, sizeof *usage);
+
+    if (usage)
+        usage->other = (struct line){.tenant = (char *)REAPER_USAGE_OTHER,
+                                     .config = (char *)REAPER_USAGE_OTHER};
+    return usage;
 }
 
 static void line_deinit(struct line *line)
@@ -43,16 +53,28 @@ struct reaper_usage *reaper_usage_free(struct reaper_usage *usage)
 
 void reaper_usage_begin(struct reaper_usage *usage, int64_t tick_ms, int64_t max_ms)
 {
-    int64_t elapsed_ms = usage->last_tick ? tick_ms - usage->last_tick : 0;
+    int64_t elapsed_ms = usage->looked ? tick_ms - usage->last_tick : 0;
 
     usage->elapsed_ms = (uint64_t)(elapsed_ms < max_ms ? elapsed_ms : max_ms);
     usage->last_tick = tick_ms;
-    for (size_t i = 0; i < usage->n_lines; i++) {
-        struct line *line = &usage->lines[i];
+    usage->looked = true;
+    usage->overflows = false;
+    for (size_t i = 0; i <= usage->n_lines; i++) {
+        struct line *line = i < usage->n_lines ? &usage->lines[i] : &usage->other;
 
         line->kept = false;
         line->n_running = line->n_paused = line->n_stored = 0;
     }
+}
+
+void reaper_usage_restart(struct reaper_usage *usage, int64_t tick_ms)
+{
+    for (size_t i = 0; i < usage->n_lines; i++)
+        line_deinit(&usage->lines[i]);
+    usage->n_lines = 0;
+    usage->other.used = (struct reaper_used){0};
+    usage->last_tick = tick_ms;
+    usage->looked = true;
 }
 
 /* The line, or where it would be. */
@@ -91,6 +113,10 @@ void reaper_usage_keep(struct reaper_usage *usage, const char *tenant, const cha
         usage->lines[at].kept = true;
         return;
     }
+    if (usage->n_lines == REAPER_USAGE_MAX) {
+        usage->overflows = true;
+        return;
+    }
     if (usage->n_lines == usage->room) {
         size_t room = usage->room ? 2 * usage->room : 16;
         struct line *grown = realloc(usage->lines, room * sizeof *grown);
@@ -111,22 +137,56 @@ void reaper_usage_keep(struct reaper_usage *usage, const char *tenant, const cha
     usage->n_lines++;
 }
 
-void reaper_usage_add(struct reaper_usage *usage, const char *tenant, const char *config,
-                      bool paused, uint64_t disk_bytes)
+static struct line *line_of(struct reaper_usage *usage, const char *tenant, const char *config)
 {
     bool found;
     size_t at = find(usage, tenant, config, &found);
-    struct line *line = &usage->lines[at];
 
-    if (!found)
+    if (found)
+        return &usage->lines[at];
+    return usage->overflows || strcmp(tenant, REAPER_USAGE_OTHER) == 0 ? &usage->other : NULL;
+}
+
+void reaper_usage_load(struct reaper_usage *usage, const char *tenant, const char *config,
+                       const struct reaper_used *used)
+{
+    struct line *line = line_of(usage, tenant, config);
+
+    if (!line)
+        return;
+    line->used.running_ms += used->running_ms;
+    line->used.paused_ms += used->paused_ms;
+    line->used.stored_kib_s += used->stored_kib_s;
+}
+
+bool reaper_usage_line(const struct reaper_usage *usage, size_t at, const char **ret_tenant,
+                       const char **ret_config, struct reaper_used *ret)
+{
+    const struct line *line = at < usage->n_lines ? &usage->lines[at] : &usage->other;
+
+    if (at > usage->n_lines)
+        return false;
+    *ret_tenant = line->tenant;
+    *ret_config = line->config;
+    *ret = line->used;
+    return true;
+}
+
+void reaper_usage_add(struct reaper_usage *usage, const char *tenant, const char *config,
+                      bool paused, uint64_t disk_bytes)
+{
+    struct line *line = line_of(usage, tenant, config);
+
+    if (!line)
         return;
     line->n_stored += disk_bytes;
+    line->used.stored_kib_s += disk_bytes / 1024 * usage->elapsed_ms / 1000;
     if (paused) {
         line->n_paused++;
-        line->paused_ms += usage->elapsed_ms;
+        line->used.paused_ms += usage->elapsed_ms;
     } else {
         line->n_running++;
-        line->running_ms += usage->elapsed_ms;
+        line->used.running_ms += usage->elapsed_ms;
     }
 }
 
@@ -148,10 +208,11 @@ static void put_family(FILE *out, const struct reaper_usage *usage, const char *
                        void (*value)(FILE *out, const struct line *line))
 {
     fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
-    for (size_t i = 0; i < usage->n_lines; i++) {
-        fprintf(out, "%s{tenant=\"%s\",config=\"%s\"} ", name, usage->lines[i].tenant,
-                usage->lines[i].config);
-        value(out, &usage->lines[i]);
+    for (size_t i = 0; i < usage->n_lines + usage->overflows; i++) {
+        const struct line *line = i < usage->n_lines ? &usage->lines[i] : &usage->other;
+
+        fprintf(out, "%s{tenant=\"%s\",config=\"%s\"} ", name, line->tenant, line->config);
+        value(out, line);
     }
 }
 
@@ -162,12 +223,12 @@ static void put_seconds(FILE *out, uint64_t ms)
 
 static void running_seconds(FILE *out, const struct line *line)
 {
-    put_seconds(out, line->running_ms);
+    put_seconds(out, line->used.running_ms);
 }
 
 static void paused_seconds(FILE *out, const struct line *line)
 {
-    put_seconds(out, line->paused_ms);
+    put_seconds(out, line->used.paused_ms);
 }
 
 static void running(FILE *out, const struct line *line)
@@ -185,6 +246,11 @@ static void stored(FILE *out, const struct line *line)
     fprintf(out, "%" PRIu64 "\n", line->n_stored);
 }
 
+static void stored_seconds(FILE *out, const struct line *line)
+{
+    fprintf(out, "%.0f\n", (double)line->used.stored_kib_s * 1024);
+}
+
 char *reaper_usage_metrics(const struct reaper_usage *usage)
 {
     char *text = NULL;
@@ -194,9 +260,12 @@ char *reaper_usage_metrics(const struct reaper_usage *usage)
     if (!out)
         return NULL;
     put_family(out, usage, "berth_sandbox_running_seconds_total", "counter",
-               "Time that sandboxes ran, sampled by sweeps.", running_seconds);
+               "Seconds that sandboxes ran, sampled by sweeps. " KEPT, running_seconds);
     put_family(out, usage, "berth_sandbox_paused_seconds_total", "counter",
-               "Time that sandboxes were paused, sampled by sweeps.", paused_seconds);
+               "Seconds that sandboxes were paused, sampled by sweeps. " KEPT, paused_seconds);
+    put_family(out, usage, "berth_sandbox_stored_byte_seconds_total", "counter",
+               "Bytes stored by sandboxes times seconds, sampled by sweeps. " KEPT,
+               stored_seconds);
     put_family(out, usage, "berth_sandboxes_running", "gauge",
                "Sandboxes that ran at the last sweep.", running);
     put_family(out, usage, "berth_sandboxes_paused", "gauge",

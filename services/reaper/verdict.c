@@ -147,6 +147,44 @@ struct reaper_verdict reaper_judge(const struct reaper_facts *facts,
     return judge_active(facts, limits, now_ms);
 }
 
+struct reaper_verdict reaper_meanwhile(const struct reaper_facts *facts,
+                                       const struct reaper_limits *limits)
+{
+    if (facts->tags != REAPER_TAGS_OURS || facts->session != REAPER_ACTIVE || !facts->bound ||
+        facts->bound_here || !facts->same_account || facts->condemned || !facts->runs ||
+        !facts->policy.can_pause)
+        return keep(REAPER_KEEP_YOUNG);
+    return once_old(facts, limits, REAPER_DUPLICATE, REAPER_ACT_STILL, limits->grace_ms);
+}
+
+int64_t reaper_end_ms(const struct reaper_facts *facts)
+{
+    const struct reaper_policy *policy = &facts->policy;
+    int64_t active_ms = max_i64(facts->active_ms, facts->create_ms), end_ms = facts->end_ms;
+
+    if (policy->timer || facts->in_use || !active_ms)
+        return end_ms;
+    if (policy->idle_ms && (!end_ms || active_ms + policy->idle_ms < end_ms))
+        end_ms = active_ms + policy->idle_ms;
+    if (policy->max_lifetime_ms && facts->create_ms &&
+        (!end_ms || facts->create_ms + policy->max_lifetime_ms < end_ms))
+        end_ms = facts->create_ms + policy->max_lifetime_ms;
+    return end_ms;
+}
+
+bool reaper_must_look(const struct reaper_facts *facts, int64_t now_ms)
+{
+    int64_t end_ms = reaper_end_ms(facts);
+
+    if (facts->tags != REAPER_TAGS_OURS || facts->session != REAPER_ACTIVE ||
+        !facts->bound_here || facts->condemned || facts->pausing)
+        return false;
+    if (facts->ended || (facts->sleeps && !facts->paused) || (facts->runs && facts->paused))
+        return true;
+    return facts->runs && end_ms && facts->policy.warn_ms && facts->told_ms != end_ms &&
+           now_ms >= end_ms - facts->policy.warn_ms;
+}
+
 struct reaper_verdict reaper_judge_due(const struct reaper_due *due)
 {
     struct reaper_verdict verdict = {.why = REAPER_UNSETTLED};
@@ -194,6 +232,7 @@ const char *reaper_why_name(enum reaper_why why)
         [REAPER_KEEP_UNTAGGED] = "untagged",
         [REAPER_KEEP_ENDED] = "ended",
         [REAPER_UNSETTLED] = "unsettled",
+        [REAPER_OBSERVE] = "observe",
     };
 
     return (unsigned)why < REAPER_N_WHY && names[why] ? names[why] : "unknown";

@@ -24,6 +24,7 @@ enum reaper_why {
     REAPER_KEEP_UNTAGGED = 16,
     REAPER_KEEP_ENDED = 17,
     REAPER_UNSETTLED = 18,
+    REAPER_OBSERVE = 19,
     REAPER_N_WHY
 };
 
@@ -35,6 +36,8 @@ enum reaper_act {
     REAPER_ACT_IDLE_PAUSE = 3,
     REAPER_ACT_IDLE_KILL = 4,
     REAPER_ACT_FINISH_DELETE = 5,
+    REAPER_ACT_OBSERVE = 6,
+    REAPER_ACT_STILL = 7,
 };
 
 enum reaper_session {
@@ -56,13 +59,17 @@ enum reaper_tags {
 
 struct reaper_policy {
     int64_t idle_ms, max_paused_ms, max_lifetime_ms; /* 0: never */
+    int64_t warn_ms;                                 /* of its end; 0: not at all */
     bool kill;                                       /* when idle: not paused */
     bool timer;                                      /* the backend ends it by itself */
+    bool can_pause;
 };
 
 struct reaper_facts {
     enum reaper_tags tags;
-    bool ended;        /* the backend says so */
+    bool ended;        /* the backend says so, as of the next two */
+    bool runs, sleeps; /* neither: something in between */
+    int64_t end_ms;    /* when the backend ends it; 0: not said */
     int64_t create_ms; /* 0: not known */
     int64_t active_ms; /* last use that anybody noted; 0: none */
 
@@ -74,6 +81,8 @@ struct reaper_facts {
     bool same_account; /* of what is bound, or would be */
     bool in_use;       /* protected, or a turn is running */
     bool paused;       /* binding's word */
+    bool pausing;      /* the same: a pause may be on its way */
+    int64_t told_ms;   /* the end that was told to be near; 0: none */
     struct reaper_policy policy;
 };
 
@@ -91,6 +100,15 @@ struct reaper_verdict {
 
 struct reaper_verdict reaper_judge(const struct reaper_facts *facts,
                                    const struct reaper_limits *limits, int64_t now_ms);
+
+/* What may be done before the verdict is ripe: one that runs beside the bound one rests. */
+struct reaper_verdict reaper_meanwhile(const struct reaper_facts *facts,
+                                       const struct reaper_limits *limits);
+/* When the bound one ends unless it is used; 0: nobody knows, or not while it is. */
+int64_t reaper_end_ms(const struct reaper_facts *facts);
+/* Its backend has done something by itself, or will soon, that is not written down. Nothing
+ * follows from it but a look, so that it need not have stood for a while. */
+bool reaper_must_look(const struct reaper_facts *facts, int64_t now_ms);
 
 /* What is counted as one and the same by the clock of hold_ms: 1 for whatever nobody owns. */
 int reaper_plight(enum reaper_why why);

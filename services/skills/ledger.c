@@ -179,10 +179,8 @@ static enum berth_code add_event(struct berth_cas *cas, const struct ledger *led
     BERTH_AUTO(json_decref)
     json_t *attributes = json_pack("{s:s,s:s,s:s}", "snapshot_id", row->snapshot_id, "row_id",
                                    row->row_id, "display_name", row->display_name);
-    char id[33];
     const struct berth_event event = {
         .kind = kind,
-        .event_id = berth_id_hex(id, 16),
         .session_id = row->source_session,
         .config_id = ledger->config_id,
         .attributes = attributes,

@@ -2,6 +2,7 @@
 """t0430-reaper - sandboxes made by hand, at the adapter's socket, and no call to anybody else: what a
 reaper that runs by itself makes of them, while sessions are created at full speed."""
 import contextlib
+import glob
 import os
 import secrets
 import sys
@@ -158,6 +159,50 @@ def idle__used_again__resumed(suite):
     answer = suite.api.resolve("lost")
     tap.equal(pb.control.ResolveOutcome.Name(answer.outcome), "RESOLVE_OUTCOME_RESUMED")
     tap.equal(list(answer.lost), [])
+
+
+def events_of(suite, session, n):
+    """The first n kinds of a session, and whether each was only seen later."""
+    watch = suite.peer().events.WatchEvents(
+        pb.control.WatchEventsRequest(tenant_id="default", session_id=session, after_cursor="0"), timeout=30)
+    found = []
+    for message in watch:
+        if message.HasField("event"):
+            event = message.event
+            found.append(("*" if event.HasField("observe_time") else "") + pb.control.EventKind.Name(event.kind)[11:])
+            if len(found) == n:
+                watch.cancel()
+                return found
+    return found
+
+
+# What somebody does to a sandbox by hand, at the kernel, is told once each, and the session goes on.
+def by_hand__frozen_thawed_killed__told_once_each(suite):
+    box = suite.api.resolve("hand", config="local").session.sandbox.sandbox_id
+    [freezer] = glob.glob(f"/sys/fs/cgroup/**/{box}/box/cgroup.freeze", recursive=True)
+
+    def freeze(word):
+        with open(freezer, "w") as file:
+            file.write(word)
+
+    def power():
+        return pb.common.SandboxState.Name(suite.api.session("hand").sandbox.state)[14:]
+
+    freeze("1")
+    wait_for(lambda: power() == "PAUSED", 2 * INTERVAL + SLACK, "the freeze is seen")
+    freeze("0")
+    wait_for(lambda: power() == "RUNNING", 2 * INTERVAL + SLACK, "the thaw is seen")
+    freeze("1")
+    suite.api.resolve("other", config="local")
+    suite.api.delete("other")  # which makes the adapter tidy up
+    wait_for(lambda: power() == "PAUSED", 2 * INTERVAL + SLACK, "the second freeze is seen")
+    tap.equal(suite.api.run("hand", "echo goes on").stdout, b"goes on\n")
+    suite.kill_sandbox(box)
+    wait_for(lambda: suite.bound("hand") == "", 2 * INTERVAL + SLACK, "the loss is seen")
+    tap.equal(pb.control.ResolveOutcome.Name(suite.api.resolve("hand").outcome), "RESOLVE_OUTCOME_REPLACED")
+    tap.equal(events_of(suite, "hand", 7),
+              ["CREATED", "*PAUSED", "*RESUMED", "*PAUSED", "RESUMED", "*LOST", "REPLACED"])
+    tap.equal(suite.metric("berth_reaper_observed_total") >= 4, True)
 
 
 # A deletion that its caller never saw the end of is brought to an end.

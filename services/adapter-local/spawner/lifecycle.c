@@ -112,16 +112,20 @@ enum berth_code spawner_connect(const struct spawner *spawner, struct operation 
     if (code)
         return code;
     group = group_of(spawner, &held.record);
-    resumed = held.record.paused;
-    changed = resumed || held.fence_raised || timeouts;
+    resumed = held.record.paused || cgroup_is_frozen(&group);
+    changed = held.record.paused || held.fence_raised || timeouts;
     if (timeouts)
         code = adapter_timeouts_from_json(timeouts, &held.record.timeouts, err);
     /* First the word, then the deed: a crash in between is put right by the sweep. */
+    if (resumed)
+        record_mark_freeze(&spawner->store, held.record.id, true);
     held.record.paused = false;
     if (!code && changed)
         code = save(spawner, &held, err);
-    if (!code && (resumed || cgroup_is_frozen(&group)))
+    if (!code && resumed)
         code = cgroup_freeze(&group, false, freeze_deadline(op), err);
+    if (!code && resumed)
+        record_mark_freeze(&spawner->store, held.record.id, false);
     if (!code && json_object_set_new(op->answer, "resumed", json_boolean(resumed)) < 0)
         code = berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     release(&held);
@@ -138,12 +142,15 @@ enum berth_code spawner_pause(const struct spawner *spawner, struct operation *o
     if (code)
         return code;
     group = group_of(spawner, &held.record);
+    record_mark_freeze(&spawner->store, held.record.id, true);
     if (!held.record.paused)
         code = cgroup_freeze(&group, true, freeze_deadline(op), err);
     if (!code && (!held.record.paused || held.fence_raised)) {
         held.record.paused = true;
         code = save(spawner, &held, err);
     }
+    if (!code)
+        record_mark_freeze(&spawner->store, held.record.id, false);
     release(&held);
     return code;
 }

@@ -234,6 +234,34 @@ bool record_alive(const struct store *store, const struct record *record)
            io_process_start(record->init_pid) == record->init_start;
 }
 
+static const char *mark_name(const char *id, char buf[ADAPTER_ID_SIZE + 16])
+{
+    snprintf(buf, ADAPTER_ID_SIZE + 16, "%s/freezing", id);
+    return buf;
+}
+
+void record_mark_freeze(const struct store *store, const char *id, bool on)
+{
+    char name[ADAPTER_ID_SIZE + 16];
+    int fd;
+
+    if (!on) {
+        (void)unlinkat(store->sandboxes_fd, mark_name(id, name), 0);
+        return;
+    }
+    fd = openat(store->sandboxes_fd, mark_name(id, name),
+                O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd >= 0)
+        close(fd);
+}
+
+bool record_freeze_marked(const struct store *store, const char *id)
+{
+    char name[ADAPTER_ID_SIZE + 16];
+
+    return faccessat(store->sandboxes_fd, mark_name(id, name), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
 enum berth_code record_describe(const struct store *store, const struct record *record,
                                 struct adapter_sandbox *ret, struct berth_error *err)
 {

@@ -74,9 +74,11 @@ static enum berth_code copy_upper(const struct spawner *spawner, const struct re
 
     snprintf(from, sizeof from, "%s/sandboxes/%s/upper", spawner->store.path, record->id);
     snprintf(to, sizeof to, "%s/snapshots/%s/layer", spawner->store.path, build->hidden);
-    if (!record->paused)
+    if (!record->paused) {
+        record_mark_freeze(&spawner->store, record->id, true);
         code =
             cgroup_freeze(&group, true, freeze_ms < deadline_ms ? freeze_ms : deadline_ms, err);
+    }
     if (code)
         return code;
     code = copy_tree(from, to, deadline_ms, err);
@@ -84,6 +86,8 @@ static enum berth_code copy_upper(const struct spawner *spawner, const struct re
         enum berth_code thawed =
             cgroup_freeze(&group, false, berth_tick_ms() + THAW_MS, code ? NULL : err);
 
+        if (!thawed)
+            record_mark_freeze(&spawner->store, record->id, false);
         code = code ? code : thawed;
     }
     return code;

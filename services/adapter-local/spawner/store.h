@@ -120,8 +120,13 @@ BERTH_MUST_CHECK enum berth_code record_lock(const struct store *store, const ch
                                              struct berth_error *err);
 void record_unlock(struct record_lock *lock);
 
-/* What the world is told about a sandbox: state from its record and its processes. frozen: its
- * cgroup is frozen. *ret is owned: adapter_sandbox_deinit(). */
+/* Around a freeze or a thaw of our own: what is frozen without the mark and the record's word
+ * was frozen by somebody else, and what a crash leaves marked is thawed by the sweep. */
+void record_mark_freeze(const struct store *store, const char *id, bool on);
+bool record_freeze_marked(const struct store *store, const char *id);
+
+/* What the world is told about a sandbox: state from its record and its processes. *ret is
+ * owned: adapter_sandbox_deinit(). */
 BERTH_MUST_CHECK enum berth_code record_describe(const struct store *store,
                                                  const struct record *record,
                                                  struct adapter_sandbox *ret,

@@ -67,8 +67,11 @@ static void settle(const struct spawner *spawner, const char *id)
     if (record.state != RECORD_READY) {
         remove_sandbox(spawner, id, &record);
     } else if (record_alive(&spawner->store, &record)) {
-        if (!record.paused && cgroup_is_frozen(&group))
-            (void)!cgroup_freeze(&group, false, berth_tick_ms() + THAW_MS, NULL);
+        /* What a crash left of our own; what others have frozen is theirs until it is used. */
+        if (record_freeze_marked(&spawner->store, id) &&
+            (record.paused || !cgroup_is_frozen(&group) ||
+             cgroup_freeze(&group, false, berth_tick_ms() + THAW_MS, NULL) == BERTH_OK))
+            record_mark_freeze(&spawner->store, id, false);
     } else if (!record.ended &&
                host_release(spawner, id, record.slot, record.network.inbound == ADAPTER_OPEN,
                             berth_tick_ms() + RELEASE_MS, NULL) == BERTH_OK) {

@@ -182,7 +182,7 @@ START_TEST(events__life_of_session__in_order_without_gaps)
 {
     static const char *const kinds[] = {"CREATED", "TURN_BEGUN", "SESSION_DELETED"};
     BERTH_AUTO(berth_reply_free) struct berth_reply *events = NULL;
-    char token[160], id[16];
+    char token[160], seq[16];
 
     house_make(&house, "s", "sb");
     ck_reason(house_begin(&house, 0, "s", "t", token), "");
@@ -192,13 +192,17 @@ START_TEST(events__life_of_session__in_order_without_gaps)
     for (size_t i = 0; i < BERTH_COUNT(kinds); i++) {
         struct berth_reply **field = events->items[i]->items[1]->items;
 
-        snprintf(id, sizeof id, "s.%zu", i + 1);
+        snprintf(seq, sizeof seq, "%zu", i + 1);
         ck_assert_str_eq(field[0]->string, "kind");
         ck_assert_str_eq(field[1]->string, kinds[i]);
         ck_assert_str_eq(field[2]->string, "event_id");
-        ck_assert_str_eq(field[3]->string, id);
+        ck_assert_uint_eq(strspn(field[3]->string, "0123456789abcdef"), 32);
+        ck_assert_uint_eq(field[3]->size, 32);
         ck_assert_str_eq(field[5]->string, "s");
         ck_assert_str_eq(field[7]->string, "c1");
+        for (size_t k = 8; k + 1 < events->items[i]->items[1]->n_items; k += 2)
+            if (strcmp(field[k]->string, "seq") == 0)
+                ck_assert_str_eq(field[k + 1]->string, seq);
     }
 }
 END_TEST

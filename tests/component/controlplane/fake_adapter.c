@@ -75,7 +75,9 @@ struct fake_sandbox *fake_find(struct fake_adapter *fake, const char *id)
 static struct fake_sandbox *find_key(struct fake_adapter *fake, const char *key)
 {
     for (size_t i = 0; i < fake->n_sandboxes; i++)
-        if (fake->sandboxes[i].used && strcmp(fake->sandboxes[i].key, key) == 0)
+        if (fake->sandboxes[i].used && strcmp(fake->sandboxes[i].key, key) == 0 &&
+            fake->sandboxes[i].state !=
+                BERTH__COMMON__V1__SANDBOX_STATE__SANDBOX_STATE_TERMINAL)
             return &fake->sandboxes[i];
     return NULL;
 }
@@ -99,6 +101,11 @@ static Sandbox *show(const struct fake_adapter *fake, const struct fake_sandbox 
         out->end_time = berth_timestamp(from->end_ms);
     if (from->last_active_ms)
         out->last_active_time = berth_timestamp(from->last_active_ms);
+    out->fence = fake->not_fenced ? 0 : from->fence;
+    if (from->warn_ms) {
+        out->timeouts = berth_message_new(&berth__common__v1__timeout_policy__descriptor);
+        out->timeouts->warn_before = berth_duration(from->warn_ms);
+    }
     out->image = berth_message_new(&berth__common__v1__image__descriptor);
     out->image->generation = from->generation;
     if (from->snapshot_id[0]) {

@@ -58,7 +58,7 @@ struct fake_sandbox {
     char template_id[129], snapshot_id[129];
     uint64_t generation;
     int64_t create_ms, last_active_ms, end_ms;
-    int64_t idle_ms;
+    int64_t idle_ms, warn_ms; /* warn_ms: said in lists, where it is not 0 */
     int egress, inbound, on_idle, auto_resume;
     size_t n_tags;
     char tags[FAKE_TAGS_MAX][2][160];

@@ -487,6 +487,51 @@ START_TEST(watch__server_stops__told_at_once)
 }
 END_TEST
 
+/* Ids of a stream's entries that are the first of their sessions (seq 1), added to ids. */
+static size_t first_ids(const char *key, char ids[][64], size_t n)
+{
+    BERTH_AUTO(berth_reply_free)
+    struct berth_reply *all = redis_run(town.store, "XRANGE", key, "-", "+", NULL);
+
+    for (size_t i = 0; i < all->n_items; i++) {
+        const struct berth_reply *fields = all->items[i]->items[1];
+        const char *id = "", *seq = "";
+
+        for (size_t k = 0; k + 1 < fields->n_items; k += 2) {
+            if (strcmp(fields->items[k]->string, "event_id") == 0)
+                id = fields->items[k + 1]->string;
+            if (strcmp(fields->items[k]->string, "seq") == 0)
+                seq = fields->items[k + 1]->string;
+        }
+        if (strcmp(seq, "1") == 0)
+            snprintf(ids[n++], 64, "%s", id);
+    }
+    return n;
+}
+
+/* No two events have one id: not those of two tenants' sessions of one name, nor those of a
+ * session whose numbers begin anew because it was lost. */
+START_TEST(event_id__alike_in_all_else__never_the_same)
+{
+    char ids[8][64];
+    size_t n;
+
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(town_resolve(&town, 0, i ? "t2" : "t1", "same", NULL, NULL, NULL),
+                         BERTH_REASON_NONE);
+    berth_reply_free(redis_run(town.store, "DEL", "berth:{t1}:s/same", NULL));
+    ck_assert_int_eq(town_resolve(&town, 0, "t1", "same", NULL, NULL, NULL), BERTH_REASON_NONE);
+    n = first_ids("berth:{t1}:ev", ids, 0);
+    n = first_ids("berth:{t2}:ev", ids, n);
+    ck_assert_uint_eq(n, 3);
+    for (size_t i = 0; i < n; i++) {
+        ck_assert_uint_eq(strlen(ids[i]), 32);
+        for (size_t k = 0; k < i; k++)
+            ck_assert_str_ne(ids[i], ids[k]);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("controlplane/events");
@@ -497,6 +542,7 @@ int main(void)
     tcase_add_checked_fixture(all, open_town, close_town);
     tcase_set_timeout(all, 60);
     tcase_add_test(all, watch__from_now__every_change_once_in_order);
+    tcase_add_test(all, event_id__alike_in_all_else__never_the_same);
     tcase_add_test(all, watch__again_from_each_cursor__the_rest_and_no_more);
     tcase_add_test(all, watch__thousands_kept__all_come);
     tcase_add_test(all, watch__session_and_kinds__nothing_else_comes);

@@ -533,7 +533,8 @@ static void start_reapers(struct town *town, const struct town_options *options)
         add(reaper, "--interval=24h");
         add(reaper, "--lease=1s");
         add(reaper, "--grace=%s", options->grace);
-        add(reaper, "--duplicate_grace=%s", options->grace);
+        add(reaper, "--duplicate_grace=%s",
+            options->duplicate_grace ? options->duplicate_grace : options->grace);
         process_start(reaper);
         connect_to(reaper, &town->reap[i]);
     }

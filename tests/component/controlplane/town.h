@@ -53,15 +53,16 @@ struct town {
 struct town_options {
     unsigned planes; /* 0: 1 */
     bool skills;
-    unsigned reapers;           /* that sweep only when they are told to */
-    const char *grace;          /* of both kinds, of reapers */
-    const char *build_lease;    /* of skills; NULL: 15s */
-    const char *skills_args[4]; /* more of its settings; NULL: no more */
-    const char *lock_lease;     /* "": 60s */
-    const char *verify;         /* verify_interval; NULL: 30s */
-    const char *heartbeat;      /* event_heartbeat; NULL: 15s */
-    int64_t redis_clock_ms;     /* the store's clock is ahead of everybody else's by that */
-    bool not_keyed;             /* nor fenced */
+    unsigned reapers;            /* that sweep only when they are told to */
+    const char *grace;           /* of both kinds, of reapers */
+    const char *duplicate_grace; /* NULL: the same */
+    const char *build_lease;     /* of skills; NULL: 15s */
+    const char *skills_args[4];  /* more of its settings; NULL: no more */
+    const char *lock_lease;      /* "": 60s */
+    const char *verify;          /* verify_interval; NULL: 30s */
+    const char *heartbeat;       /* event_heartbeat; NULL: 15s */
+    int64_t redis_clock_ms;      /* the store's clock is ahead of everybody else's by that */
+    bool not_keyed;              /* nor fenced */
     int64_t create_horizon_ms;
     bool no_config;      /* tenants only */
     bool metrics;        /* for town_metrics() */

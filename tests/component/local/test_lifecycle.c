@@ -124,6 +124,31 @@ START_TEST(pause__running_process__stands_still_until_connect)
 }
 END_TEST
 
+/* Frozen by somebody else: not put right behind his back, but by the next connect, which says
+ * so. */
+START_TEST(freeze__by_others__until_connect)
+{
+    char id[ADAPTER_ID_SIZE];
+    struct cgroup group;
+    json_t *answer = NULL;
+
+    rig_make(&rig, &(struct rig_wish){.fence = 1}, id);
+    group = rig_group(&rig, id);
+    start_counter(id);
+    ck_assert(counts(5000));
+    ck_assert_int_eq(cgroup_freeze(&group, true, berth_tick_ms() + 5000, NULL), BERTH_OK);
+    ck_assert(!record_freeze_marked(&rig.store, id));
+    rig_stop(&rig);
+    rig_start(&rig); /* with a sweep */
+    ck_assert(!counts(300));
+    ck_assert_int_eq(rig_call(&rig, "connect", rig_about(id, 1), &answer, NULL), BERTH_OK);
+    ck_assert(json_is_true(json_object_get(answer, "resumed")));
+    json_decref(answer);
+    ck_assert(counts(5000));
+    ck_assert(!record_freeze_marked(&rig.store, id));
+}
+END_TEST
+
 /* The kernel's part of freeze and thaw takes 5 ms at most (median of 20). */
 static int compare(const void *a, const void *b)
 {
@@ -432,6 +457,7 @@ int main(void)
     tcase_add_test(tcase, create__unknown_template__template_invalid);
     tcase_add_test(tcase, create__unknown_snapshot__snapshot_not_found);
     tcase_add_test(tcase, pause__running_process__stands_still_until_connect);
+    tcase_add_test(tcase, freeze__by_others__until_connect);
     tcase_add_test(tcase, freeze__running_process__within_5_ms);
     tcase_add_loop_test(tcase, delete__running_or_paused__leaves_nothing, 0, 4);
     tcase_add_test(tcase, delete__absent__succeeds);

@@ -345,6 +345,231 @@ START_TEST(settle__no_evidence__nothing)
 }
 END_TEST
 
+/* ------------------------------------------- what the backend did by itself */
+
+/* The kinds of a session's events from `at` on, each followed by a space; those that were seen
+ * later than they happened in front by a '*'. Static. */
+static const char *kinds_of(const char *session, size_t *at)
+{
+    BERTH_AUTO(berth_reply_free)
+    struct berth_reply *all = redis_run(town.store, "XRANGE", "berth:{t1}:ev", "-", "+", NULL);
+    static char text[512];
+    size_t len = 0;
+
+    text[0] = 0;
+    for (size_t i = *at; i < all->n_items; i++) {
+        const struct berth_reply *fields = all->items[i]->items[1];
+        const char *kind = "", *of = "";
+        bool observed = false;
+
+        for (size_t k = 0; k + 1 < fields->n_items; k += 2) {
+            const char *name = fields->items[k]->string;
+
+            if (strcmp(name, "kind") == 0)
+                kind = fields->items[k + 1]->string;
+            if (strcmp(name, "session") == 0)
+                of = fields->items[k + 1]->string;
+            observed = observed || strcmp(name, "observe_ms") == 0;
+        }
+        if (strcmp(of, session) == 0)
+            len += (size_t)snprintf(text + len, sizeof text - len, "%s%s ", observed ? "*" : "",
+                                    kind);
+    }
+    *at = all->n_items;
+    return text;
+}
+
+static int power_of(const char *session)
+{
+    Session *got = NULL;
+    int state;
+
+    ck_assert_int_eq(town_get(&town, "t1", session, false, &got), BERTH_REASON_NONE);
+    state = got->sandbox ? (int)got->sandbox->state : 0;
+    berth_message_free(got);
+    return state;
+}
+
+/* Paused and resumed by somebody else: told once each, and the session knows. Paused, it is
+ * connected by the next resolve. */
+START_TEST(sweep__paused_and_resumed_by_others__told_once)
+{
+    const int running = BERTH__COMMON__V1__SANDBOX_STATE__SANDBOX_STATE_RUNNING;
+    const char *box = copy(town_box(&town, "a", NULL));
+    size_t at = 0;
+    int outcome;
+
+    ck_assert_uint_eq(sweep().observed, 0);
+    (void)kinds_of("a", &at);
+    fake_set_state(town.fake, box, PAUSED);
+    ck_assert_uint_eq(sweep().observed, 1);
+    ck_assert_uint_eq(sweep().observed, 0);
+    ck_assert_str_eq(kinds_of("a", &at), "*PAUSED ");
+    ck_assert_int_eq(power_of("a"), PAUSED);
+    fake_set_state(town.fake, box, running);
+    ck_assert_uint_eq(sweep().observed, 1);
+    ck_assert_uint_eq(sweep().observed, 0);
+    ck_assert_str_eq(kinds_of("a", &at), "*RESUMED ");
+    ck_assert_int_eq(power_of("a"), running);
+
+    fake_set_state(town.fake, box, PAUSED);
+    ck_assert_uint_eq(sweep().observed, 1);
+    ck_assert_str_eq(town_box(&town, "a", &outcome), box);
+    ck_assert_int_eq(outcome, BERTH__CONTROL__V1__RESOLVE_OUTCOME__RESOLVE_OUTCOME_RESUMED);
+    ck_assert_uint_eq(sweep().observed, 0);
+    ck_assert_str_eq(kinds_of("a", &at), "*PAUSED RESUMED ");
+
+    /* Found by the next call, before any sweep: the same. */
+    fake_set_state(town.fake, box, PAUSED);
+    ck_assert_str_eq(town_box(&town, "a", &outcome), box);
+    ck_assert_int_eq(outcome, BERTH__CONTROL__V1__RESOLVE_OUTCOME__RESOLVE_OUTCOME_RESUMED);
+    ck_assert_uint_eq(sweep().observed, 0);
+    ck_assert_str_eq(kinds_of("a", &at), "*PAUSED RESUMED ");
+}
+END_TEST
+
+/* Killed by somebody else, gone or still listed as ended, the tenant's last one: a loss, told
+ * as an event without any call, and by the next answer. */
+START_TEST(sweep__killed_by_others__a_loss_told)
+{
+    const char *box = copy(town_box(&town, "a", NULL));
+    size_t at = 0;
+    int outcome;
+
+    (void)kinds_of("a", &at);
+    if (_i == 0)
+        fake_kill(town.fake, box);
+    else
+        fake_set_state(town.fake, box,
+                       BERTH__COMMON__V1__SANDBOX_STATE__SANDBOX_STATE_TERMINAL);
+    ck_assert_uint_eq(sweep().observed, 1);
+    ck_assert_uint_eq(sweep().observed, 0);
+    ck_assert_str_eq(kinds_of("a", &at), "*LOST ");
+    ck_assert_str_ne(town_box(&town, "a", &outcome), box);
+    ck_assert_int_eq(outcome, BERTH__CONTROL__V1__RESOLVE_OUTCOME__RESOLVE_OUTCOME_REPLACED);
+    ck_assert_str_eq(kinds_of("a", &at), "REPLACED ");
+}
+END_TEST
+
+/* A list that lacks it proves nothing: it is asked for, and what answers is left as it is. */
+START_TEST(sweep__not_listed__asked_for_and_kept)
+{
+    const char *box = copy(town_box(&town, "a", NULL));
+    size_t at = 0;
+
+    (void)kinds_of("a", &at);
+    town.fake->forget_tags = true;
+    fake_forget_calls(town.fake);
+    ck_assert_uint_eq(sweep().observed, 0);
+    ck_assert_uint_ge(fake_count(town.fake, FAKE_GET), 1);
+    town.fake->forget_tags = false;
+    fake_script(town.fake, FAKE_GET, FAKE_REFUSE, BERTH_REASON_BACKEND_UNAVAILABLE, 1);
+    fake_set_state(town.fake, box, PAUSED);
+    ck_assert_uint_eq(sweep().observed, 0); /* nobody could say */
+    ck_assert_uint_eq(sweep().observed, 1);
+    ck_assert_str_eq(kinds_of("a", &at), "*PAUSED ");
+    ck_assert_str_eq(town_box(&town, "a", NULL), box);
+}
+END_TEST
+
+/* Its backend ends it soon: told once, and again only for another end. */
+START_TEST(sweep__about_to_end__told_once_for_each_end)
+{
+    struct fake_sandbox *box = fake_find(town.fake, copy(town_box(&town, "a", NULL)));
+    size_t at = 0;
+
+    (void)kinds_of("a", &at);
+    box->warn_ms = 60000;
+    box->end_ms = berth_now_ms() + 120000;
+    ck_assert_uint_eq(sweep().observed, 0);
+    for (int i = 0; i < 2; i++) {
+        box->end_ms = berth_now_ms() + 50000;
+        ck_assert_uint_eq(sweep().observed, 1);
+        ck_assert_uint_eq(sweep().observed, 0);
+        ck_assert_str_eq(kinds_of("a", &at), "ABOUT_TO_TIME_OUT ");
+    }
+}
+END_TEST
+
+/* One that runs beside the bound one rests while its grace goes on, and is told of once; the
+ * bound one is not touched. */
+START_TEST(sweep__second_one__rests_until_its_grace_is_over)
+{
+    const char *box = copy(town_box(&town, "a", NULL));
+    const char *second = copy(stray(box, "", ""));
+    size_t at = 0;
+
+    (void)kinds_of("a", &at);
+    ck_assert_uint_eq(sweep().paused, 0);
+    usleep(2 * GRACE_MS * 1000);
+    ck_assert_uint_eq(sweep().paused, 1);
+    ck_assert_int_eq(fake_find(town.fake, second)->state, PAUSED);
+    ck_assert_int_ne(fake_find(town.fake, box)->state, PAUSED);
+    ck_assert_uint_eq(sweep().paused, 0);
+    ck_assert_str_eq(kinds_of("a", &at), "DUPLICATE_FOUND ");
+}
+END_TEST
+
+/* ------------------------------------------------------------------------ metrics */
+
+/* The value of a line of /metrics; -1: there is none. */
+static double value_of(const struct process *process, const char *line)
+{
+    BERTH_AUTO(free) char *text = process_metrics(process);
+    char begin[128];
+    const char *at;
+
+    snprintf(begin, sizeof begin, "\n%s", line); /* not what HELP says of it */
+    at = text ? strstr(text, begin) : NULL;
+    return at ? strtod(at + strlen(begin), NULL) : -1;
+}
+
+/* What this costs: seconds and bytes for each config, the same after a restart of the reaper;
+ * resolves by outcome, doubles that were not made, events, locks lost. */
+START_TEST(metrics__what_this_costs__told_and_kept)
+{
+    static const char ran[] =
+        "berth_sandbox_running_seconds_total{tenant=\"t1\",config=\"c1\"} ";
+    static const char slept[] =
+        "berth_sandbox_paused_seconds_total{tenant=\"t1\",config=\"c1\"} ";
+    static const char *const resolves =
+        "berth_controlplane_resolves_total{outcome=\"created\"} ";
+    struct process *reaper = &town.reapers[0], *plane = &town.planes[0];
+    double ran_s, slept_s;
+
+    (void)town_box(&town, "a", NULL);
+    fake_set_state(town.fake, copy(town_box(&town, "b", NULL)), PAUSED);
+    (void)stray(copy(town_box(&town, "a", NULL)), "", "");
+    (void)stray(copy(town_box(&town, "a", NULL)), "berth.session", "lost");
+    (void)sweep();
+    usleep(50000);
+    (void)sweep();
+    ran_s = value_of(reaper, ran);
+    slept_s = value_of(reaper, slept);
+    ck_assert_double_ge(slept_s, 0.05);
+    ck_assert_double_ge(ran_s, 2.9 * slept_s);
+    ck_assert_double_eq(value_of(reaper, "berth_reaper_orphans_found_total "), 1);
+    ck_assert_double_eq(value_of(reaper, "berth_reaper_duplicates_found_total "), 1);
+    ck_assert_double_eq(value_of(reaper, "berth_reaper_observed_total "), 1);
+    process_kill(reaper);
+    process_start(reaper);
+    (void)sweep();
+    ck_assert_double_ge(value_of(reaper, ran), ran_s);
+    ck_assert_double_ge(value_of(reaper, slept), slept_s);
+
+    ck_assert_double_eq(value_of(plane, resolves), 2);
+    fake_script(town.fake, FAKE_CREATE, FAKE_LOSE, 0, 1);
+    ck_assert_int_eq(town_resolve(&town, 0, "t1", "c", NULL, NULL, NULL),
+                     BERTH_REASON_OUTCOME_UNKNOWN);
+    (void)town_box(&town, "c", NULL);
+    ck_assert_double_eq(
+        value_of(plane, "berth_controlplane_doubles_prevented_total{by=\"found\"} "), 1);
+    ck_assert_double_eq(
+        value_of(&town.binding, "berth_binding_events_total{kind=\"ADOPTED\"} "), 1);
+    ck_assert_double_eq(value_of(&town.binding, "berth_binding_locks_lost_total "), 0);
+}
+END_TEST
+
 /* ------------------------------------------------------------------- keep alive */
 
 static void open_timed(void)
@@ -451,6 +676,16 @@ START_TEST(sweep__ten_thousand__bounded)
 }
 END_TEST
 
+static void open_kept(void)
+{
+    town_open(&town, &(struct town_options){.reapers = 1,
+                                            .grace = "300ms",
+                                            .duplicate_grace = "1h",
+                                            .metrics = true,
+                                            .verify = "0ms",
+                                            .lock_lease = "1s"});
+}
+
 static void open_patient(void)
 {
     town_open(&town, &(struct town_options){.reapers = 1, .grace = "10m"});
@@ -460,7 +695,7 @@ int main(void)
 {
     Suite *suite = suite_create("reaper/sweeps");
     TCase *sweeps = tcase_create("sweeps"), *scale = tcase_create("scale"),
-          *timed = tcase_create("timed");
+          *timed = tcase_create("timed"), *kept = tcase_create("kept");
     SRunner *runner = srunner_create(suite);
     int failed;
 
@@ -481,6 +716,15 @@ int main(void)
     tcase_set_timeout(timed, 120);
     tcase_add_test(timed, begin_turn__backend_with_a_timer__end_pushed);
     suite_add_tcase(suite, timed);
+    tcase_add_checked_fixture(kept, open_kept, close_town);
+    tcase_set_timeout(kept, 120);
+    tcase_add_test(kept, sweep__paused_and_resumed_by_others__told_once);
+    tcase_add_loop_test(kept, sweep__killed_by_others__a_loss_told, 0, 2);
+    tcase_add_test(kept, sweep__not_listed__asked_for_and_kept);
+    tcase_add_test(kept, sweep__about_to_end__told_once_for_each_end);
+    tcase_add_test(kept, sweep__second_one__rests_until_its_grace_is_over);
+    tcase_add_test(kept, metrics__what_this_costs__told_and_kept);
+    suite_add_tcase(suite, kept);
     tcase_add_checked_fixture(scale, open_patient, close_town);
     tcase_set_timeout(scale, 120);
     tcase_add_test(scale, sweep__ten_thousand__bounded);

@@ -54,7 +54,7 @@ static const struct {
     {"session 129", "session.session_id"},
     {"session dots", "session.session_id"},
     {"want 0", "want"},
-    {"want 10", "want"},
+    {"want 12", "want"},
     {"want negative", "want"},
     {"owner empty", "owner"},
     {"owner 128", ""},

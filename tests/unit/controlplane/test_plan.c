@@ -103,6 +103,9 @@ static void apply(struct plan_state *s, const struct plan_step *step, struct wor
         s->export_failed = world->no_room;
         s->exported = !world->no_room && world->seen != PLAN_SEEN_GONE;
         break;
+    case PLAN_STEP_STILL_OTHER:
+        plan_note_stilled(s, step->sandbox_id);
+        break;
     default:
         break;
     }
@@ -113,7 +116,8 @@ static bool ends(enum plan_step_kind kind)
     return kind == PLAN_STEP_FAIL || kind == PLAN_STEP_NOTHING_BOUND ||
            kind == PLAN_STEP_KEEP || kind == PLAN_STEP_CONNECT || kind == PLAN_STEP_ADOPT ||
            kind == PLAN_STEP_CREATE || kind == PLAN_STEP_PAUSE || kind == PLAN_STEP_TOMBSTONE ||
-           kind == PLAN_STEP_REST || kind == PLAN_STEP_REAPED;
+           kind == PLAN_STEP_REST || kind == PLAN_STEP_REAPED || kind == PLAN_STEP_NOTE ||
+           kind == PLAN_STEP_TELL_OTHER;
 }
 
 /* "condemn S1, delete S1, intend-create, create" */
@@ -225,18 +229,64 @@ START_TEST(create__unsettled__retry_time_told)
 }
 END_TEST
 
-/* The candidate that an intent names, else the oldest; the others are left alone. */
-START_TEST(adopt__several__named_one_then_oldest)
-{
-    struct plan_state s = start(PLAN_ENSURE, PLAN_DO_CREATE);
+/* Which of S1 (made at 30), S2 (at 10), S3 (at 20) is adopted (F17). Words: what is known of
+ * one, its number behind it. */
+static const struct {
+    const char *what;
+    const char *trace;
+} several[] = {
+    {"", "adopt S2"}, /* the oldest */
+    {"fence 1", "adopt S1"},
+    {"fence 1, last 3", "adopt S3"},
+    {"fence 1, last 3, other 2", "adopt S2"},
+    {"fence 1, last 3, other 2, own 1", "adopt S1"},
+    {"fence 1, last 3, own 1, intent 3", "adopt S3"},
+    {"last 1, other 3", "adopt S3"},
+    {"own 3, other 2", "adopt S3"},
+    {"same age", "adopt S1"},
+    {"pause", "still-other S1, still-other S3, adopt S2"},
+    {"pause, sleeps 1", "still-other S3, adopt S2"},
+    {"pause, other 3, intent 2", "still-other S1, adopt S2"}, /* never what a turn uses */
+};
 
-    s.listed = true;
-    candidate(&s, "S1", third, 30);
-    candidate(&s, "S2", third, 10);
-    candidate(&s, "S3", theirs, 20);
-    ck_assert_str_eq(trace(s, (struct world){0}), "adopt S2");
-    intend(&s, PLAN_INTENT_CREATE, theirs, "");
-    ck_assert_str_eq(trace(s, (struct world){0}), "adopt S3");
+static bool says(const char *what, const char *word, size_t i)
+{
+    char text[32];
+
+    snprintf(text, sizeof text, "%s %zu", word, i + 1);
+    return strstr(what, text) != NULL;
+}
+
+START_TEST(adopt__several__best_known_one_others_rest)
+{
+    static const enum plan_want wants[] = {PLAN_ENSURE, PLAN_ADOPT};
+    const char *what = several[_i].what;
+
+    for (size_t w = 0; w < BERTH_COUNT(wants); w++) {
+        struct plan_state s = start(wants[w], PLAN_DO_CREATE);
+
+        s.listed = true;
+        s.can_pause = strstr(what, "pause") != NULL;
+        candidate(&s, "S1", third, 30);
+        candidate(&s, "S2", third, strstr(what, "same age") ? 30 : 10);
+        candidate(&s, "S3", theirs, strstr(what, "same age") ? 30 : 20);
+        for (size_t i = 0; i < 3; i++) {
+            struct plan_candidate *c = &s.candidates[i];
+
+            c->fence = says(what, "fence", i) ? 7 : 3;
+            c->last = says(what, "last", i);
+            c->named = says(what, "own", i) ? 1 : says(what, "other", i) ? 2 : 0;
+            c->runs = !says(what, "sleeps", i);
+            if (says(what, "intent", i)) {
+                intend(&s, PLAN_INTENT_CREATE, theirs, "");
+                memcpy(c->attempt, theirs, PLAN_ATTEMPT_SIZE);
+                if (i != 2)
+                    memcpy(s.candidates[2].attempt, third, PLAN_ATTEMPT_SIZE);
+            }
+        }
+        ck_assert_msg(strcmp(trace(s, (struct world){0}), several[_i].trace) == 0, "%s: %s",
+                      what, trace(s, (struct world){0}));
+    }
 }
 END_TEST
 
@@ -500,6 +550,16 @@ static const struct {
     {"bound", PLAN_IDLE_KILL, "still S0, condemn S0, delete S0, reaped"},
     {"bound used", PLAN_IDLE_KILL, "still S0, connect S0"},
     {"nothing", PLAN_IDLE_KILL, "reaped"},
+    {"bound", PLAN_OBSERVE, "get S0, nothing-bound"},
+    {"bound, sleeps", PLAN_OBSERVE, "get S0, note S0"},
+    {"bound, sleeps, known", PLAN_OBSERVE, "get S0, nothing-bound"},
+    {"bound, known", PLAN_OBSERVE, "get S0, note S0"},
+    {"bound, ends", PLAN_OBSERVE, "get S0, note S0"},
+    {"bound, ends, sleeps, known", PLAN_OBSERVE, "get S0, nothing-bound"},
+    {"bound gone", PLAN_OBSERVE, "get S0, gone S0, reaped"},
+    {"bound, between", PLAN_OBSERVE, "get S0, nothing-bound"},
+    {"nothing", PLAN_OBSERVE, "reaped"},
+    {"bound, other", PLAN_STILL, "still-other S5, tell-other S5"},
 };
 
 START_TEST(reaper__each_want__its_steps)
@@ -510,8 +570,16 @@ START_TEST(reaper__each_want__its_steps)
                           .used = strstr(what, "used") != NULL};
 
     s.keyed = !strstr(what, "not keyed");
+    if (strstr(what, "sleeps"))
+        world.seen = PLAN_SEEN_PAUSED;
+    if (strstr(what, "between"))
+        world.seen = PLAN_SEEN_TRANSITIONING;
     if (strncmp(what, "bound", 5) == 0)
         bind_box(&s, "S0");
+    s.paused = strstr(what, "known") != NULL;
+    s.ends_soon = strstr(what, "ends") != NULL;
+    if (strstr(what, "other"))
+        snprintf(s.other_id, sizeof s.other_id, "S5");
     if (strstr(what, "create"))
         intend(&s, PLAN_INTENT_CREATE, theirs, "");
     if (strstr(what, "delete"))
@@ -539,7 +607,8 @@ int main(void)
                         (int)BERTH_COUNT(inherited));
     tcase_add_test(all, create__listed_before_the_horizon__listed_again);
     tcase_add_test(all, create__unsettled__retry_time_told);
-    tcase_add_test(all, adopt__several__named_one_then_oldest);
+    tcase_add_loop_test(all, adopt__several__best_known_one_others_rest, 0,
+                        (int)BERTH_COUNT(several));
     tcase_add_test(all, create__cordoned__refused);
     tcase_add_test(all, create__inherited_condemned__deleted_first);
     tcase_add_test(all, any__intent_of_another_account__account_changed);

@@ -239,6 +239,93 @@ START_TEST(judge_due__each_plight__brought_to_an_end)
 }
 END_TEST
 
+/* What was not written down yet, and is worth a look. */
+static const struct {
+    const char *what;
+    bool look;
+} look_rows[] = {
+    {"runs", false},
+    {"sleeps", true},
+    {"sleeps, known", false},
+    {"runs, known", true},
+    {"between, known", false},
+    {"ended", true},
+    {"ended, condemned", false},
+    {"sleeps, pausing", false},
+    {"sleeps, second", false},
+    {"sleeps, deleting", false},
+    {"sleeps, old account", false},
+    {"runs, ends", true},
+    {"runs, ends, told", false},
+    {"runs, ends, no warning", false},
+    {"runs, ends later", false},
+    {"sleeps, known, ends", false},
+};
+
+START_TEST(must_look__what_is_not_written_down)
+{
+    const char *what = look_rows[_i].what;
+    struct reaper_facts f = owned();
+
+    f.policy.timer = true; /* it ends at end_ms */
+    spoil(&f, what);
+    f.bound_here = !strstr(what, "second");
+    f.runs = strstr(what, "runs") != NULL;
+    f.sleeps = strstr(what, "sleeps") != NULL;
+    f.paused = strstr(what, "known") != NULL;
+    f.pausing = strstr(what, "pausing") != NULL;
+    f.policy.warn_ms = strstr(what, "no warning") ? 0 : MINUTE;
+    if (strstr(what, "ends"))
+        f.end_ms = NOW + (strstr(what, "later") ? MINUTE + 1 : MINUTE);
+    f.told_ms = strstr(what, "told") ? f.end_ms : 0;
+    ck_assert_msg(reaper_must_look(&f, NOW) == look_rows[_i].look, "%s", what);
+}
+END_TEST
+
+/* When it ends where policy ends it: idle, or too old, whichever comes first; not in use. */
+START_TEST(end__no_timer__by_policy)
+{
+    struct reaper_facts f = owned();
+
+    ck_assert_int_eq(reaper_end_ms(&f), NOW);
+    f.policy.max_lifetime_ms = HOUR - 1;
+    ck_assert_int_eq(reaper_end_ms(&f), NOW - 1);
+    f.in_use = true;
+    ck_assert_int_eq(reaper_end_ms(&f), 0);
+    f.end_ms = NOW + 5;
+    ck_assert_int_eq(reaper_end_ms(&f), NOW + 5);
+    f.policy.timer = true;
+    f.in_use = false;
+    ck_assert_int_eq(reaper_end_ms(&f), NOW + 5);
+}
+END_TEST
+
+/* A second one rests while its own grace runs: only where it runs, and can be paused. */
+START_TEST(meanwhile__second__rests)
+{
+    static const char *const no[] = {
+        "second, other account", "second, condemned", "second, deleting", "unbound",
+        "second, sleeps",        "second, cannot",    "second, foreign"};
+    struct reaper_facts f = unowned();
+    struct reaper_verdict got;
+
+    spoil(&f, "second");
+    f.runs = f.policy.can_pause = true;
+    got = reaper_meanwhile(&f, &limits);
+    ck_assert_int_eq(got.act, REAPER_ACT_STILL);
+    ck_assert_int_eq(got.why, REAPER_DUPLICATE);
+    ck_assert_int_eq(got.hold_ms, GRACE);
+    ck_assert_int_eq(got.ripe_ms, f.create_ms + GRACE);
+    for (size_t i = 0; i < sizeof no / sizeof *no; i++) {
+        f = unowned();
+        spoil(&f, no[i]);
+        f.runs = !strstr(no[i], "sleeps");
+        f.policy.can_pause = !strstr(no[i], "cannot");
+        ck_assert_msg(reaper_meanwhile(&f, &limits).act == REAPER_ACT_NONE, "%s", no[i]);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("reaper/verdict");
@@ -254,6 +341,10 @@ int main(void)
     tcase_add_test(tcase, judge__idle__seen_coming_and_over_on_time);
     tcase_add_loop_test(tcase, judge_due__each_plight__brought_to_an_end, 0,
                         sizeof due_rows / sizeof due_rows[0]);
+    tcase_add_loop_test(tcase, must_look__what_is_not_written_down, 0,
+                        sizeof look_rows / sizeof look_rows[0]);
+    tcase_add_test(tcase, end__no_timer__by_policy);
+    tcase_add_test(tcase, meanwhile__second__rests);
     suite_add_tcase(suite, tcase);
     srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);
