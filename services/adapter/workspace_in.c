@@ -6,7 +6,7 @@
 #include "common/data/data.h"
 #include "services/adapter/workspace.h"
 
-enum { HELD_BYTES_MAX = 4 << 20, HELD_MAX = 16, PIECES_MAX = 256 };
+enum { HELD_BYTES_MAX = 4 << 20, HELD_MAX = 16 };
 
 typedef Berth__Data__V1__ImportWorkspaceRequest ImportWorkspaceRequest;
 
@@ -103,27 +103,20 @@ static size_t header_size(const struct berth_buf *msg)
     return file_header_size(head, size, berth_buf_size(msg));
 }
 
-/* A message that is nothing but content, from header on: as it lies there. */
-static enum berth_code unpack_content(struct import_call *call, const struct berth_buf *msg,
+/* A message that is nothing but content, from header on. In one piece: the core's own are so
+ * small that each would cost a write. */
+static enum berth_code unpack_content(struct import_call *call, struct berth_buf *msg,
                                       size_t header, struct berth_error *err)
 {
-    enum berth_code code = check_chunk(berth_buf_size(msg) - header, err);
-    struct iovec pieces[PIECES_MAX];
-    size_t n;
+    size_t size = berth_buf_size(msg) - header;
+    const uint8_t *bytes;
+    enum berth_code code = check_chunk(size, err);
 
-    for (size_t first = 0; code == BERTH_OK; first += n) {
-        n = berth_buf_pieces(msg, first, pieces, PIECES_MAX);
-        if (n == 0)
-            break;
-        for (size_t i = 0; i < n && code == BERTH_OK; i++) {
-            size_t cut = header < pieces[i].iov_len ? header : pieces[i].iov_len;
-
-            header -= cut;
-            code = unpack_bytes(call, (const uint8_t *)pieces[i].iov_base + cut,
-                                pieces[i].iov_len - cut, err);
-        }
-    }
-    return code;
+    if (code)
+        return code;
+    bytes = berth_buf_data(msg);
+    return bytes ? unpack_bytes(call, bytes + header, size, err)
+                 : berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
 }
 
 static enum berth_code check_done(struct import_call *call,

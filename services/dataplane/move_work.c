@@ -8,8 +8,7 @@ enum {
     CHUNK_SIZE = 1 << 20,
     HEADER_MAX = 6,
     TAR_TAG = 2 << 3 | 2, /* ImportWorkspaceRequest.tar_data, length-delimited */
-    OUT_TAG = 1 << 3 | 2, /* ExportWorkspaceResponse.tar_data */
-    PIECES_MAX = 256,
+    OUT_TAG = 1 << 3 | 2  /* ExportWorkspaceResponse.tar_data */
 };
 
 void dp_move_create(struct dp_move *move)
@@ -49,27 +48,20 @@ static size_t header_size(const struct berth_buf *msg)
     return 0;
 }
 
-/* Such a message, as it lies there: most of what goes through is. */
+/* Such a message, undecoded: most of what goes through is. */
 static void write_content(struct dp_move *move, size_t header)
 {
-    struct iovec pieces[PIECES_MAX];
-    size_t n;
+    /* In one piece: the core's own are so small that each would cost a call. */
+    const uint8_t *bytes = berth_buf_data(move->in);
 
-    if (move->has_result)
+    if (!bytes)
+        move->code = berth_fail(&move->err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    else if (move->has_result)
         move->code =
             berth_fail(&move->err, BERTH_REASON_INTERNAL_BUG, "a tar goes on behind its end");
-    for (size_t first = 0; move->code == BERTH_OK; first += n) {
-        n = berth_buf_pieces(move->in, first, pieces, PIECES_MAX);
-        if (n == 0)
-            break;
-        for (size_t i = 0; i < n && move->code == BERTH_OK; i++) {
-            size_t cut = header < pieces[i].iov_len ? header : pieces[i].iov_len;
-
-            header -= cut;
-            move->code = blob_write(move->blob, (const uint8_t *)pieces[i].iov_base + cut,
-                                    pieces[i].iov_len - cut, &move->err);
-        }
-    }
+    else
+        move->code = blob_write(move->blob, bytes + header, berth_buf_size(move->in) - header,
+                                &move->err);
     move->in = berth_buf_unref(move->in);
 }
 
