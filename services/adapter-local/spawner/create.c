@@ -97,7 +97,6 @@ static enum berth_code find_layers(const struct spawner *spawner, struct record 
 static enum berth_code make_directory(const struct spawner *spawner, const char *id,
                                       struct record_lock *ret, struct berth_error *err)
 {
-    static const char *const inner[] = {"work", "mnt"};
     struct record_lock lock = {-1, -1};
     char hidden[ADAPTER_ID_SIZE + 8];
     enum berth_code code = BERTH_OK;
@@ -109,13 +108,6 @@ static enum berth_code make_directory(const struct spawner *spawner, const char 
         lock.lock_fd = io_make_lock(lock.dir_fd);
     if (lock.lock_fd < 0)
         code = io_fail(err, "make the sandbox's directory");
-    for (size_t i = 0; !code && i < BERTH_COUNT(inner); i++)
-        if (mkdirat(lock.dir_fd, inner[i], 0700) < 0)
-            code = io_fail(err, "make the sandbox's directory");
-    /* Becomes the root directory of the sandbox. */
-    if (!code && (mkdirat(lock.dir_fd, "upper", 0755) < 0 ||
-                  fchmodat(lock.dir_fd, "upper", 0755, 0) < 0))
-        code = io_fail(err, "make the sandbox's directory");
     if (!code && renameat(parent, hidden, parent, id) < 0)
         code = io_fail(err, "make the sandbox's directory");
     if (code) {
@@ -125,6 +117,15 @@ static enum berth_code make_directory(const struct spawner *spawner, const char 
     }
     *ret = lock;
     return BERTH_OK;
+}
+
+/* What init needs of it; "upper" becomes the root directory of the sandbox. */
+static enum berth_code fill_directory(int dir_fd, struct berth_error *err)
+{
+    return mkdirat(dir_fd, "work", 0700) < 0 || mkdirat(dir_fd, "mnt", 0700) < 0 ||
+                   mkdirat(dir_fd, "upper", 0755) < 0 || fchmodat(dir_fd, "upper", 0755, 0) < 0
+               ? io_fail(err, "fill the sandbox's directory")
+               : BERTH_OK;
 }
 
 /* --------------------------------------------------------------- supervisor */
@@ -341,6 +342,8 @@ static enum berth_code make(const struct spawner *spawner, struct key_lock *key,
     birth.dir_fd = lock.dir_fd;
     birth.slot_fd = slot_fd;
     code = start_supervisor(spawner, record, &birth, err);
+    if (!code)
+        code = fill_directory(lock.dir_fd, err);
     if (!code)
         code = record_save(&spawner->store, record, false, err);
     if (!code) {

@@ -234,6 +234,16 @@ int engine_take_tree(struct engine *engine, struct tree *ret)
     return 0;
 }
 
+/* The first command, for which somebody has waited since the create, finds one. Where this
+ * fails that command makes its own, and says why it cannot. */
+static void make_first_tree(struct engine *engine)
+{
+    struct tree tree;
+
+    if (tree_make(engine->env->box_fd, ++engine->n_trees, &tree) == 0)
+        engine_give_tree(engine, &tree);
+}
+
 void engine_give_tree(struct engine *engine, struct tree *tree)
 {
     if (engine->n_spare < ENGINE_SPARES && tree_recycle(tree)) {
@@ -362,6 +372,8 @@ enum berth_code engine_new(const struct supervisor_env *env, const struct engine
         code = take_signals(engine, err);
     if (code == BERTH_OK)
         code = watch_box(engine, err);
+    if (code == BERTH_OK)
+        make_first_tree(engine);
     if (code) {
         engine_free(engine);
         return code;
