@@ -270,7 +270,7 @@ class Suite:
 
     def peers(self, name):  # pylint: disable=unused-argument
         """{kind: socket} of whom the replica `name` calls."""
-        return {kind: self.path("run", kind + ".sock") for kind in ("binding", "adapter-local")}
+        return {kind: self.path("run", kind + ".sock") for kind in ("binding", "adapter-local", "dataplane")}
 
     def spawn(self, name, command=None):
         if self.pid(name):

@@ -32,7 +32,8 @@ def ms(seconds):
 
 class City(TestSuite):
     """cloud: settings of berth-chaos-cloud, or None: the local backend. clocks: names of processes whose
-    wall clock step() sets. grace: of the reaper, which sweeps only when it is told to."""
+    wall clock step() sets. grace: of the reaper, which sweeps only when it is told to. carry: a rebuild takes the
+    workspace along; else it is dropped."""
 
     def __init__(self, cloud=None, control_planes=4, bindings=2, clocks=(), grace=ms(GRACE), interval="24h",
                  pair=True, carry=False):

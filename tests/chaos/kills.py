@@ -9,7 +9,7 @@ from city import GRACE, LEASE, City, Failure
 from turn import flip
 
 # How long each takes, in seconds, here: kills are drawn within twice that.
-TOOK = {"create": 0.06, "rebuild": 0.10, "pause": 0.03, "resume": 0.03, "delete": 0.05, "sweep": 0.15}
+TOOK = {"create": 0.06, "rebuild": 0.15, "pause": 0.03, "resume": 0.03, "delete": 0.05, "sweep": 0.15}
 
 
 def schedule(seed, planes, bindings, n):
@@ -19,7 +19,8 @@ def schedule(seed, planes, bindings, n):
     for i in range(n):
         operation = list(TOOK)[i % len(TOOK)]
         dice = rng.random()
-        whom = "plane" if dice < 0.55 else rng.choice(bindings) if dice < 0.75 else "adapter-local" if dice < 0.9 else "reaper"
+        whom = "plane" if dice < 0.5 else rng.choice(bindings) if dice < 0.7 else "adapter-local" if dice < 0.85 else \
+            "dataplane" if dice < 0.92 else "reaper"
         if operation == "sweep" and dice < 0.5:
             whom = "reaper"
         drawn.append((operation, rng.choice(planes) if whom == "plane" else whom, rng.uniform(0, 2 * TOOK[operation])))
@@ -34,7 +35,7 @@ class Lane:
     def __init__(self, city, number, steps):
         self.city, self.number, self.steps = city, number, steps
         self.known, self.deleted, self.left, self.lost = {}, set(), set(), []
-        self.made = self.kills = self.n_deletes = 0
+        self.made = self.kills = self.n_deletes = self.rebuilt = 0
         self.thread = threading.Thread(target=self.run)
 
     def call(self, plane, what):
@@ -105,10 +106,20 @@ class Lane:
         what = (lambda api: api.pause(session)) if operation == "pause" and box else \
             (lambda api: api.resolve(session, config="local", timeout=20))
         self.attempt(plane, what, whom, after)
-        now = self.call(other, lambda api: api.resolve(session, config="local", timeout=20)).session.sandbox.sandbox_id
-        if box and operation in ("pause", "resume") and now != box and not self.city.flips:
-            self.lost.append(f"{session}: {operation} made {now} of {box}")
-        self.known[session] = now
+        answer = self.call(other, lambda api: api.resolve(session, config="local", timeout=20))
+        self.rebuilt += bool(box) and answer.session.sandbox.sandbox_id != box
+        if box and any(word.startswith("workspace") for word in answer.lost):
+            self.lost.append(f"{session}: {operation} lost {list(answer.lost)}")
+        if box and operation == "rebuild" or not box:
+            self.mark(session, new=not box)
+        self.known[session] = self.call(other, lambda api: api.resolve(session, config="local", timeout=20)).session.sandbox.sandbox_id
+
+    def mark(self, session, new=False):
+        """Every session has a file from its first day to its last."""
+        what = f"echo {session} > /workspace/mark" if new else "cat /workspace/mark"
+        told = self.call(self.city.planes()[0], lambda api: api.run(session, what, text=True, rpc_timeout=20))
+        if not new and told.stdout_text != session + "\n":
+            self.lost.append(f"{session}: its file is gone: {told.stdout_text!r} {told.stderr_text!r}")
 
     def finish_delete(self, plane, session, told):
         """Half of those that were not answered are left as they are, for the reaper: they may never have begun."""
@@ -131,12 +142,13 @@ class KillCity(City):
     flips = 0
 
     def flip(self):
-        self.flips += 1
-        flip(self, self.flips)
+        with self.busy("image"):
+            self.flips += 1
+            flip(self, self.flips)
 
 
 def kills(size, seed, check):
-    with KillCity() as city:
+    with KillCity(carry=True) as city:
         steps = schedule(seed, city.planes(), city.bindings(), size.kills)
         lanes = [Lane(city, n, steps[n::4]) for n in range(4)]
         for lane in lanes:
@@ -166,5 +178,11 @@ def kills(size, seed, check):
             check(key not in keys or int(city.redis_cli("ttl", key)) > 0, "not a tombstone:", key)
         check(not set(city.redis_cli("zrange", "berth:{default}:i/c/local", "0", "-1").split()) & deleted, "deleted ones in the index")
         check(not city.redis_cli("zrange", "berth:{default}:i/due", "0", "-1").split(), "something is still due")
+        for lane in lanes:
+            for session in lane.known:
+                lane.mark(session)
+            check(not lane.lost, lane.lost[:5])
+        rebuilt = sum(lane.rebuilt for lane in lanes)
+        check(rebuilt, "nothing was rebuilt, of", city.flips, "times stale")
         return f"{sum(lane.kills for lane in lanes)} kills, {sum(lane.made for lane in lanes)} sessions, {len(deleted)} deleted, " \
-               f"{city.flips} flips, {len(held)} left bound"
+               f"{rebuilt} workspaces carried to another sandbox, {len(held)} left bound"

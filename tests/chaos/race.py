@@ -68,7 +68,7 @@ def run(city, size, seed, load, check):
         pass
     check(not saboteur.wrong, "faults that could not be made:", saboteur.wrong)
     check(not load.bad, "answers that no fault explains:", load.bad[:5])
-    check(len(load.answers) > size.calls * 0.9, f"only {len(load.answers)} of {size.calls} were answered", dict(load.failures))
+    check(len(load.answers) > size.calls * 0.8, f"only {len(load.answers)} of {size.calls} were answered", dict(load.failures))
     return saboteur
 
 
