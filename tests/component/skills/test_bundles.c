@@ -36,22 +36,28 @@ struct upload {
     struct berth_error err;
 };
 
-static void open_town(void)
+static void open_with(const char *first, const char *second)
 {
+    struct town_options options = {.skills = true, .skills_args = {first, second}};
+
     ck_assert_int_eq(berth_loop_new(&loop, NULL), BERTH_OK);
     ck_assert_int_eq(berth_loop_start(loop, "caller", NULL), BERTH_OK);
-    town_open(&town,
-              &(struct town_options){
-                  .skills = true,
-                  .skills_args = {"--bundle_bytes=100000", "--uploads=2", "--upload_idle=1s"}});
+    town_open(&town, &options);
+}
+
+static void open_town(void)
+{
+    open_with("--bundle_bytes=100000", "--uploads=2");
 }
 
 static void open_hurried_town(void)
 {
-    ck_assert_int_eq(berth_loop_new(&loop, NULL), BERTH_OK);
-    ck_assert_int_eq(berth_loop_start(loop, "caller", NULL), BERTH_OK);
-    town_open(&town,
-              &(struct town_options){.skills = true, .skills_args = {"--upload_timeout=1s"}});
+    open_with("--upload_timeout=1s", NULL);
+}
+
+static void open_impatient_town(void)
+{
+    open_with("--upload_idle=300ms", NULL);
 }
 
 static void close_town(void)
@@ -391,39 +397,60 @@ static unsigned count_spools(void)
     return n;
 }
 
-/* Uploads are bounded in number; one that was cancelled, or of which nothing comes, gives its
- * place and its files back. */
-START_TEST(upload__cancelled_or_silent__place_given_back)
+/* Uploads are bounded in number; those that were cancelled give place and files back. */
+START_TEST(upload__cancelled__place_given_back)
 {
     InstallSkillOpen open = open_of("c1");
     int64_t end_tick = berth_tick_ms() + WAIT_MS;
+    enum berth_reason reason = BERTH_REASON_OVERLOADED;
+    InstallSkillResponse *resp = NULL;
+    struct upload held[UPLOADS];
     size_t size;
     BERTH_AUTO(free) void *data = pack_skill("web-report", PACK_TAR_GZ, &size);
-    struct upload held[UPLOADS], one_more = {.open = &open, .data = data, .size = size};
-    InstallSkillResponse *resp;
+    const struct upload whole = {.open = &open, .data = data, .size = size};
+    struct upload one_more = whole;
 
     for (size_t i = 0; i < UPLOADS; i++) {
         held[i] =
             (struct upload){.open = &open, .data = data, .size = size / 2, .stays_open = true};
         start(&held[i]);
     }
-    for (size_t i = 0; i < UPLOADS; i++)
-        wait_for(&held[i], &held[i].waits);
     while (count_spools() < 2 * UPLOADS)
         ck_assert_int_lt(berth_tick_ms(), end_tick);
     ck_assert_int_eq(run(&one_more, NULL), BERTH_REASON_OVERLOADED);
-    berth_loop_post(loop, cancel, &held[0]);
-    wait_for(&held[0], &held[0].ended);
-    ck_assert_int_eq(held[0].code, BERTH_CANCELLED);
-    ck_assert_int_eq(finish(&held[1], NULL), BERTH_REASON_DEADLINE);
-    while (count_spools() > 0)
+    for (size_t i = 0; i < UPLOADS; i++) {
+        berth_loop_post(loop, cancel, &held[i]);
+        (void)finish(&held[i], NULL);
+        ck_assert_int_eq(held[i].code, BERTH_CANCELLED);
+    }
+    while (reason == BERTH_REASON_OVERLOADED) {
         ck_assert_int_lt(berth_tick_ms(), end_tick);
-    one_more = (struct upload){.open = &open, .data = data, .size = size};
-    ck_assert_int_eq(run(&one_more, &resp), BERTH_REASON_NONE);
+        one_more = whole;
+        reason = run(&one_more, &resp);
+    }
+    ck_assert_int_eq(reason, BERTH_REASON_NONE);
     ck_assert_str_eq(resp->skill->allowed_tools[0], "Bash(node:*)");
     ck_assert(resp->skill->restricts_tools);
     berth_message_free(resp);
-    ck_assert_uint_eq(count_spools(), 0);
+    while (count_spools() > 0)
+        ck_assert_int_lt(berth_tick_ms(), end_tick);
+}
+END_TEST
+
+/* One of which nothing comes is given up, with its files. */
+START_TEST(upload__silent__given_up)
+{
+    InstallSkillOpen open = open_of("c1");
+    int64_t end_tick = berth_tick_ms() + WAIT_MS;
+    struct upload upload = {.open = &open, .stays_open = true}, none = {.stays_open = true};
+
+    start(&upload);
+    ck_assert_int_eq(finish(&upload, NULL), BERTH_REASON_DEADLINE);
+    while (count_spools() > 0)
+        ck_assert_int_lt(berth_tick_ms(), end_tick);
+    none.data = (const uint8_t *)"";
+    start(&none);
+    ck_assert_int_eq(finish(&none, NULL), BERTH_REASON_DEADLINE);
 }
 END_TEST
 
@@ -464,7 +491,8 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("skills/bundles");
-    TCase *all = tcase_create("all"), *hurried = tcase_create("short timeout");
+    TCase *all = tcase_create("all"), *hurried = tcase_create("short timeout"),
+          *impatient = tcase_create("short silence");
     SRunner *runner;
     int failed;
 
@@ -474,12 +502,16 @@ int main(void)
     tcase_add_test(all, validate__refused__every_finding_at_once);
     tcase_add_test(all, upload__chunk_edges__same_bundle);
     tcase_add_test(all, upload__wrong__refused_by_field);
-    tcase_add_test(all, upload__cancelled_or_silent__place_given_back);
+    tcase_add_test(all, upload__cancelled__place_given_back);
     suite_add_tcase(suite, all);
     tcase_add_checked_fixture(hurried, open_hurried_town, close_town);
     tcase_set_timeout(hurried, 60);
     tcase_add_test(hurried, upload__trickling__given_up);
     suite_add_tcase(suite, hurried);
+    tcase_add_checked_fixture(impatient, open_impatient_town, close_town);
+    tcase_set_timeout(impatient, 60);
+    tcase_add_test(impatient, upload__silent__given_up);
+    suite_add_tcase(suite, impatient);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);
