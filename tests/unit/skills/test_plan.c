@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "services/skills/bundle/judge.h"
+#include "services/skills/bundle/scripts.h"
 #include "services/skills/bundle/text.h"
 #include "tests/lib/skill_bundles.h"
 
@@ -328,6 +329,55 @@ START_TEST(plan_make__manifests__table)
 }
 END_TEST
 
+/* What the gate parses, by name or by first line; in tests and examples only for the record. */
+START_TEST(bundle_scripts__by_name_or_first_line)
+{
+    static const struct {
+        struct pack_file file;
+        int language; /* -1: none */
+        bool is_auxiliary;
+    } scripts[] = {
+        {{"a.py", "x"}, SCRIPT_PYTHON, false},
+        {{"b.mjs", "x"}, SCRIPT_NODE, false},
+        {{"c.sh", "x"}, SCRIPT_SH, false},
+        {{"d.bash", "x"}, SCRIPT_BASH, false},
+        {{"e", "#!/usr/bin/env -S A=1 python3.11 -u\nx", .mode = 0755}, SCRIPT_PYTHON, false},
+        {{"f", "#! /bin/bash -e\n", .mode = 0755}, SCRIPT_BASH, false},
+        {{"g", "#!/bin/sh", .mode = 0755}, SCRIPT_SH, false},
+        {{"h", "#!/usr/bin/node\r\n", .mode = 0755}, SCRIPT_NODE, false},
+        {{"i", "#!/bin/bash\n"}, -1, false},
+        {{"j", "#!/usr/bin/perl\n", .mode = 0755}, -1, false},
+        {{"k", "", .mode = 0755}, -1, false},
+        {{"l", "#!", .mode = 0755}, -1, false},
+        {{"m.md", "x"}, -1, false},
+        {{"node_modules/x.js", "x"}, -1, false},
+        {{"scripts/node_modules/x.js", "x"}, -1, false},
+        {{"scripts/tests/n.py", "x"}, SCRIPT_PYTHON, true},
+        {{"scripts/test_o.py", "x"}, SCRIPT_PYTHON, true},
+        {{"scripts/p_test.py", "x"}, SCRIPT_PYTHON, true},
+        {{"setup.py", "x"}, SCRIPT_PYTHON, true},
+        {{"testimony.py", "x"}, SCRIPT_PYTHON, false},
+    };
+    struct pack_file files[BERTH_COUNT(scripts) + 1] = {{"SKILL.md", MD}};
+    BERTH_AUTO(free) struct bundle_script *list = NULL;
+    size_t n = 0, wanted = 0;
+
+    for (size_t i = 0; i < BERTH_COUNT(scripts); i++) {
+        files[i + 1] = scripts[i].file;
+        wanted += scripts[i].language >= 0;
+    }
+    judge_files(files, BERTH_COUNT(files), PACK_TAR, NULL, NULL);
+    ck_assert_int_eq(bundle_scripts(&verdict.bundle, &list, &n, NULL), BERTH_OK);
+    ck_assert_uint_eq(n, wanted);
+    for (size_t i = 0; i < BERTH_COUNT(scripts); i++)
+        for (size_t k = 0; k < n; k++)
+            if (strcmp(list[k].path, scripts[i].file.path) == 0) {
+                ck_assert_int_eq((int)list[k].language, scripts[i].language);
+                ck_assert_int_eq(list[k].is_auxiliary, scripts[i].is_auxiliary);
+            }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("skills/plan");
@@ -345,6 +395,7 @@ int main(void)
     tcase_add_test(all, plan_make__pyproject__listed_then_installed);
     tcase_add_test(all, plan_make__pyproject_script__lists_dependencies);
     tcase_add_test(all, plan_make__policy__in_the_environment);
+    tcase_add_test(all, bundle_scripts__by_name_or_first_line);
     tcase_add_loop_test(all, plan_make__manifests__table, 0, (int)BERTH_COUNT(rows));
     suite_add_tcase(suite, all);
     runner = srunner_create(suite);
