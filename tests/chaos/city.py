@@ -21,6 +21,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 CLOUD = os.path.join(lib.BUILD, "tests", "chaos", "berth-chaos-cloud")
 CLOCK = os.path.join(lib.BUILD, "tests", "lib", "libberth-test-clock.so")
 LEASE = 3.0  # of a lock, and of the quarantine after a failover
+READY = 2  # RECORD_READY of the local store
 GRACE = 0.1  # of the reaper
 HORIZON = 2.0  # of the backend that gets things wrong
 IDLE = pb.common.TimeoutPolicy(idle=duration(3600), on_idle=pb.common.IDLE_ACTION_PAUSE)
@@ -259,9 +260,9 @@ class City(TestSuite):
     def kill_box(self, box):
         """kill -9 of its supervisor. When, in ns; None: it was not there."""
         try:
-            pid = self.meta(box)["supervisor_pid"]
-            now = time.monotonic_ns()
-            if pid <= 1:  # not started yet
+            record = self.meta(box)
+            pid, now = record["supervisor_pid"], time.monotonic_ns()
+            if pid <= 1 or record["state"] != READY:  # killed while it starts it would be a bug, and told as one
                 return None
             os.kill(pid, signal.SIGKILL)
         except (OSError, ValueError, KeyError):

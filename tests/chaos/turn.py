@@ -7,12 +7,14 @@ import time
 from city import City, pb
 
 EVERY = 0.05
+FLIP = "return redis.call('HEXISTS', KEYS[1], 'state') == 1 and redis.call('HSET', KEYS[1], unpack(ARGV))"
 
 
 def flip(city, generation):
-    """Writes the config's image as an installer's flip does: everything older is stale."""
+    """Writes the config's image as an installer's flip does: everything older is stale. Only into a record that is
+    there: an emptied Redis may just have lost it."""
     image = json.dumps({"generation": generation, "rebuild_before": generation})
-    city.redis_cli("hset", "berth:{default}:c/local", "image", image, "next_generation", str(generation + 1),
+    city.redis_cli("eval", FLIP, "1", "berth:{default}:c/local", "image", image, "next_generation", str(generation + 1),
                    "rev", secrets.token_hex(8))
 
 
