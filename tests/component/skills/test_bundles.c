@@ -14,7 +14,7 @@ typedef Berth__Skills__V1__InstallSkillOpen InstallSkillOpen;
 typedef Berth__Skills__V1__InstallSkillRequest InstallSkillRequest;
 typedef Berth__Skills__V1__InstallSkillResponse InstallSkillResponse;
 
-enum { BUNDLE_BYTES = 100000, UPLOADS = 2 };
+enum { BUNDLE_BYTES = 100000, UPLOADS = 8 };
 
 static struct town town;
 static struct berth_loop *loop;
@@ -47,7 +47,7 @@ static void open_with(const char *first, const char *second)
 
 static void open_town(void)
 {
-    open_with("--bundle_bytes=100000", "--uploads=2");
+    open_with("--bundle_bytes=100000", "--uploads=8");
 }
 
 static void open_hurried_town(void)
