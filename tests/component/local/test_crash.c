@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -343,6 +344,57 @@ START_TEST(create__adapter_killed_and_not_repeated__made_or_gone)
 }
 END_TEST
 
+/* ------------------------------------------------ the operation dies, the supervisor lives on
+ */
+
+/* A supervisor as create.c starts it: what it says, and where it is told to go on. */
+static pid_t start_supervisor(const char *id, int *ret_status_fd, int *ret_go_fd)
+{
+    const char *path = getenv("BERTH_LOCAL_SUPERVISOR");
+    int status[2], go[2];
+    pid_t pid;
+
+    ck_assert_int_eq(pipe2(status, O_CLOEXEC), 0);
+    ck_assert_int_eq(pipe2(go, O_CLOEXEC), 0);
+    pid = fork();
+    if (pid == 0) {
+        int status_fd = fcntl(status[1], F_DUPFD, 10), go_fd = fcntl(go[0], F_DUPFD, 10);
+
+        dup2(status_fd, 3);
+        dup2(go_fd, 4); /* in the place of the slot's lock */
+        dup2(go_fd, 5);
+        syscall(SYS_close_range, 6, ~0U, 0);
+        execl(path, "berth-local-supervisor", rig.store.path, id, "9999", (char *)NULL);
+        _exit(127);
+    }
+    ck_assert_int_gt(pid, 0);
+    close(status[1]);
+    close(go[0]);
+    *ret_status_fd = status[0];
+    *ret_go_fd = go[1];
+    return pid;
+}
+
+/* It begins before its sandbox is on record. Where the record never comes it must not try. */
+START_TEST(supervisor__never_told_to_go_on__ends_without_a_word)
+{
+    BERTH_AUTO(close) int dir_fd = io_make_dir(rig.store.sandboxes_fd, ".new-orphan", 0700);
+    BERTH_AUTO(close) int lock_fd = io_make_lock(dir_fd);
+    int status_fd, go_fd, ended = -1;
+    char word;
+    pid_t pid;
+
+    ck_assert_int_ge(lock_fd, 0);
+    pid = start_supervisor(".new-orphan", &status_fd, &go_fd);
+    close(go_fd);
+    ck_assert_int_eq(read(status_fd, &word, 1), 0);
+    ck_assert_int_eq(waitpid(pid, &ended, 0), pid);
+    ck_assert_msg(WIFEXITED(ended) && WEXITSTATUS(ended) == 1, "status %x", (unsigned)ended);
+    close(status_fd);
+    ck_assert_int_eq(io_remove_tree(rig.store.sandboxes_fd, ".new-orphan"), 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("local/crash");
@@ -359,6 +411,7 @@ int main(void)
     tcase_add_test(tcase, snapshot__spawner_killed__thawed_and_one_snapshot);
     tcase_add_test(tcase, create__adapter_killed__repeat_gets_one_sandbox);
     tcase_add_test(tcase, create__adapter_killed_and_not_repeated__made_or_gone);
+    tcase_add_test(tcase, supervisor__never_told_to_go_on__ends_without_a_word);
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
