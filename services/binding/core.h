@@ -215,7 +215,8 @@ struct binding_change {
     const char *turn_token; /* "": none */
     const char
         *carry_blob_id; /* INTEND: the workspace of what is condemned; NULL: stays in it */
-    uint64_t carry_lost_count;
+    uint64_t carry_lost_count;                /* INTEND, BIND: left behind on the way */
+    const char *carry_lost_names;             /* the first few of them; NULL: none */
     enum binding_carry_outcome carry_outcome; /* BIND */
     const struct binding_draft *drafts;
     size_t n_drafts;
@@ -289,7 +290,7 @@ void binding_name_tokens(struct binding_view *view, const char *turn_token,
 /* Something is to be told. */
 bool binding_loss_pending(const struct binding_doc *doc);
 /* The session has lost sandbox_id, or (MEMORY) what ran in it. Added to what is pending.
- * carried: but not its workspace. */
+ * carried: but not its workspace, or only what was left behind. */
 void binding_loss_note(struct binding_view *view, enum binding_loss_cause cause,
                        const char *sandbox_id, bool carried, struct binding_plan *plan);
 /* Another sandbox stands in for the one that was lost. Still to be told. */
@@ -304,13 +305,13 @@ BERTH_MUST_CHECK enum berth_code binding_loss_told(struct binding_view *view, ui
 bool binding_carry_waits(const struct binding_doc *doc);
 /* sandbox_id, which is condemned, has been exported. Errors: CONFLICT. */
 BERTH_MUST_CHECK enum berth_code binding_carry_out(struct binding_view *view,
-                                                   const char *sandbox_id, const char *blob_id,
-                                                   uint64_t lost_count,
+                                                   const char *sandbox_id,
+                                                   const struct binding_change *change,
                                                    struct berth_error *err);
 /* sandbox_id is bound now: is the workspace that waits in it? Errors: CONFLICT (not said). */
 BERTH_MUST_CHECK enum berth_code binding_carry_in(struct binding_view *view,
                                                   const char *sandbox_id,
-                                                  enum binding_carry_outcome outcome,
+                                                  const struct binding_change *change,
                                                   struct binding_plan *plan,
                                                   struct berth_error *err);
 /* sandbox_id is gone. True: its workspace, as it was last, waits. One that was unpacked into it

@@ -11,8 +11,7 @@ bool binding_carry_waits(const struct binding_doc *doc)
 }
 
 enum berth_code binding_carry_out(struct binding_view *view, const char *sandbox_id,
-                                  const char *blob_id, uint64_t lost_count,
-                                  struct berth_error *err)
+                                  const struct binding_change *change, struct berth_error *err)
 {
     struct binding_doc *doc = &view->doc;
     struct binding_carry *carry = &doc->carry;
@@ -27,16 +26,34 @@ enum berth_code binding_carry_out(struct binding_view *view, const char *sandbox
     *carry =
         (struct binding_carry){.set = true,
                                .cause = rebuild ? BINDING_LOSS_REBUILT : BINDING_LOSS_REAPED,
-                               .lost_count = lost_count,
+                               .lost_count = change->carry_lost_count,
                                .export_ms = view->now_ms};
-    snprintf(carry->blob_id, sizeof carry->blob_id, "%s", blob_id);
+    snprintf(carry->blob_id, sizeof carry->blob_id, "%s", change->carry_blob_id);
+    snprintf(carry->lost_names, sizeof carry->lost_names, "%s",
+             change->carry_lost_names ? change->carry_lost_names : "");
     snprintf(carry->sandbox_id, sizeof carry->sandbox_id, "%s", sandbox_id);
     binding_doc_touch(doc, BINDING_PART_CARRY);
     return BERTH_OK;
 }
 
+/* The import left more behind than the export; the loss was noted before. */
+static void note_left(struct binding_doc *doc, const struct binding_change *change)
+{
+    struct binding_carry *carry = &doc->carry;
+
+    if (change->carry_lost_count <= carry->lost_count)
+        return;
+    if (binding_loss_pending(doc)) {
+        doc->loss.entries += change->carry_lost_count - carry->lost_count;
+        binding_doc_touch(doc, BINDING_PART_LOSS);
+    }
+    carry->lost_count = change->carry_lost_count;
+    snprintf(carry->lost_names, sizeof carry->lost_names, "%s",
+             change->carry_lost_names ? change->carry_lost_names : "");
+}
+
 enum berth_code binding_carry_in(struct binding_view *view, const char *sandbox_id,
-                                 enum binding_carry_outcome outcome, struct binding_plan *plan,
+                                 const struct binding_change *change, struct binding_plan *plan,
                                  struct berth_error *err)
 {
     struct binding_doc *doc = &view->doc;
@@ -44,9 +61,10 @@ enum berth_code binding_carry_in(struct binding_view *view, const char *sandbox_
 
     if (!binding_carry_waits(doc))
         return BERTH_OK;
-    switch (outcome) {
+    switch (change->carry_outcome) {
     case BINDING_CARRY_UNPACKED:
         snprintf(carry->into, sizeof carry->into, "%s", sandbox_id);
+        note_left(doc, change);
         binding_doc_touch(doc, BINDING_PART_CARRY);
         return BERTH_OK;
     case BINDING_CARRY_GONE:

@@ -108,6 +108,19 @@ static const char *bind_event(const struct binding_doc *doc)
     return doc->loss.open ? "REPLACED" : "CREATED";
 }
 
+/* How many entries of a workspace were left behind, and the first few. Takes attributes. */
+static json_t *add_left(json_t *attributes, const struct binding_carry *carry)
+{
+    char count[24];
+
+    snprintf(count, sizeof count, "%llu", (unsigned long long)carry->lost_count);
+    if (attributes && json_object_set_new(attributes, "left_behind", json_string(count)) == 0 &&
+        json_object_set_new(attributes, "left_names", json_string(carry->lost_names)) == 0)
+        return attributes;
+    json_decref(attributes);
+    return NULL;
+}
+
 static enum berth_code tell_bound(struct binding_view *view, struct binding_plan *plan,
                                   struct berth_error *err)
 {
@@ -123,6 +136,8 @@ static enum berth_code tell_bound(struct binding_view *view, struct binding_plan
                                !carried                ? "lost"
                                : doc->carry.lost_count ? "carried in part"
                                                        : "carried");
+        if (carried && doc->carry.lost_count)
+            attributes = add_left(attributes, &doc->carry);
         plan->replaced = doc->loss.open;
         binding_loss_close(doc);
     }
@@ -190,7 +205,7 @@ static enum berth_code bind(struct binding_view *view, const struct binding_chan
     if (doc->bound.set && strcmp(doc->bound.sandbox_id, from->sandbox_id) != 0)
         return conflict(err, "another sandbox is bound");
 
-    code = binding_carry_in(view, from->sandbox_id, change->carry_outcome, plan, err);
+    code = binding_carry_in(view, from->sandbox_id, change, plan, err);
     if (!code)
         code = set_bound(view, from, err);
     if (code)
@@ -436,8 +451,7 @@ static enum berth_code intend(struct binding_view *view, const struct binding_ch
     case BINDING_INTENT_DELETE:
         code = check_condemn(view, intent.sandbox_id, err);
         if (!code && change->carry_blob_id)
-            code = binding_carry_out(view, intent.sandbox_id, change->carry_blob_id,
-                                     change->carry_lost_count, err);
+            code = binding_carry_out(view, intent.sandbox_id, change, err);
         break;
     case BINDING_INTENT_PAUSE:
         code = binding_check_active(view, err);

@@ -28,6 +28,7 @@ void binding_loss_note(struct binding_view *view, enum binding_loss_cause cause,
     loss->memory = true;
     if (cause != BINDING_LOSS_MEMORY) {
         loss->workspace = loss->workspace || !carried;
+        loss->entries += carried ? doc->carry.lost_count : 0;
         loss->packages = true;
         loss->open = cause;
     }

@@ -402,8 +402,12 @@ enum berth_code binding_decode_commit(const Berth__Binding__V1__CommitRequest *r
     if (!code && req->carry)
         code = berth_check_id("carry.blob_id", req->carry->blob_id, err);
     if (!code && req->carry &&
-        req->change_case != BERTH__BINDING__V1__COMMIT_REQUEST__CHANGE_INTEND)
-        code = berth_fail_field(err, "carry", "only with intend");
+        req->change_case != BERTH__BINDING__V1__COMMIT_REQUEST__CHANGE_INTEND &&
+        req->change_case != BERTH__BINDING__V1__COMMIT_REQUEST__CHANGE_BIND)
+        code = berth_fail_field(err, "carry", "only with intend or bind");
+    if (!code && req->carry)
+        code = berth_check_text("carry.lost_names", req->carry->lost_names, 0,
+                                BINDING_NAMES_MAX, err);
     if (!code)
         code = berth_check_enum("carry_outcome", (int)req->carry_outcome, BINDING_CARRY_GONE,
                                 true, err);
@@ -424,6 +428,7 @@ enum berth_code binding_decode_commit(const Berth__Binding__V1__CommitRequest *r
     if (req->carry) {
         ret->change.carry_blob_id = req->carry->blob_id;
         ret->change.carry_lost_count = req->carry->lost_count;
+        ret->change.carry_lost_names = req->carry->lost_names;
     }
     ret->change.landed = req->settled_landed;
     ret->change.was_paused = req->was_paused;

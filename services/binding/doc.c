@@ -243,6 +243,8 @@ static enum berth_code read_loss(const json_t *json, struct binding_doc *doc,
         code = get_name(json, "sandbox_id", loss->sandbox_id, sizeof loss->sandbox_id, err);
     if (!code)
         code = get_u64(json, "number", 1, &loss->number, err);
+    if (!code && json_object_get(json, "entries"))
+        code = get_u64(json, "entries", 0, &loss->entries, err);
     if (!code)
         code = get_ms(json, "lost_ms", &loss->lost_ms, err);
     if (!code)
@@ -270,6 +272,9 @@ static enum berth_code read_carry(const json_t *json, struct binding_doc *doc,
     carry->cause = (enum binding_loss_cause)cause;
     if (!code)
         code = get_u64(json, "lost_count", 0, &carry->lost_count, err);
+    if (!code)
+        code = berth_json_get_str(json, "lost_names", carry->lost_names,
+                                  sizeof carry->lost_names, "", err);
     if (!code)
         code = get_ms(json, "export_ms", &carry->export_ms, err);
     return code;

@@ -171,6 +171,7 @@ struct binding_loss {
     bool set;
     enum binding_loss_cause cause; /* the gravest of what is pending */
     bool memory, workspace, packages;
+    uint64_t entries;             /* of workspaces that were carried: so many were not */
     enum binding_loss_cause open; /* why nothing is bound; NONE: another one is, or the same */
     char sandbox_id[BINDING_SANDBOX_ID_MAX + 1];
     uint64_t number; /* losses of this session so far */
@@ -178,6 +179,8 @@ struct binding_loss {
     int64_t told_ms; /* 0: pending */
     json_t *json;
 };
+
+enum { BINDING_NAMES_MAX = 256 }; /* characters of UTF-8 */
 
 /* A workspace on its way between two sandboxes of the session. */
 struct binding_carry {
@@ -187,6 +190,7 @@ struct binding_carry {
     char into[BINDING_SANDBOX_ID_MAX + 1];       /* unpacked into; "": it waits */
     enum binding_loss_cause cause;               /* why that one went: REBUILT or REAPED */
     uint64_t lost_count;
+    char lost_names[4 * BINDING_NAMES_MAX + 1]; /* the first few of them */
     int64_t export_ms;
     json_t *json;
 };

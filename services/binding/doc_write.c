@@ -141,6 +141,7 @@ static json_t *loss_json(const struct binding_loss *loss)
     put_flag(json, "packages", loss->packages, &ok);
     put_str(json, "open", loss_words[loss->open], &ok);
     put_str(json, "sandbox_id", loss->sandbox_id, &ok);
+    put_int(json, "entries", (int64_t)loss->entries, &ok);
     put_int(json, "number", (int64_t)loss->number, &ok);
     put_int(json, "lost_ms", loss->lost_ms, &ok);
     put_int(json, "told_ms", loss->told_ms, &ok);
@@ -161,6 +162,7 @@ static json_t *carry_json(const struct binding_carry *carry)
     put_str(json, "into", carry->into, &ok);
     put_str(json, "cause", loss_words[carry->cause], &ok);
     put_int(json, "lost_count", (int64_t)carry->lost_count, &ok);
+    put_str(json, "lost_names", carry->lost_names, &ok);
     put_int(json, "export_ms", carry->export_ms, &ok);
     if (!ok)
         json_decref(json);

@@ -210,6 +210,7 @@ Berth__Binding__V1__Loss *binding_encode_loss(const struct binding_loss *loss)
     out->memory = loss->memory;
     out->workspace = loss->workspace;
     out->packages = loss->packages;
+    out->workspace_entries = loss->entries;
     set_str(&out->sandbox_id, loss->sandbox_id, &ok);
     set_time(&out->lost_time, loss->lost_ms, &ok);
     set_time(&out->told_time, loss->told_ms, &ok);
@@ -266,6 +267,7 @@ static Berth__Binding__V1__Carry *encode_carry(const struct binding_carry *carry
         return NULL;
     berth__binding__v1__carry__init(out);
     out->lost_count = carry->lost_count;
+    set_str(&out->lost_names, carry->lost_names, &ok);
     set_str(&out->blob_id, carry->blob_id, &ok);
     set_str(&out->sandbox_id, carry->sandbox_id, &ok);
     set_str(&out->into_sandbox_id, carry->into, &ok);

@@ -54,6 +54,7 @@ struct cp_holder {
     bool more_found;               /* more sandboxes than candidates have room for */
     char blob_id[CP_BLOB_ID_SIZE]; /* of the workspace that was exported here */
     uint64_t carry_lost;           /* what it had to leave behind */
+    char carry_names[257];         /* the first few of it */
     char export_error[256];        /* why it could not be exported */
     unsigned n_exists;             /* SANDBOX_EXISTS so far */
     enum berth_reason doomed;      /* answer this once everything condemned is gone */

@@ -1,5 +1,8 @@
 /* holder_carry.c - the workspace at a rebuild and an idle kill: out of the bound sandbox before
  * it is condemned, and into the next one before that is bound. */
+#include <stdio.h>
+
+#include "common/fields/fields.h"
 #include "common/ids/ids.h"
 #include "common/log/log.h"
 #include "common/messages/messages.h"
@@ -38,6 +41,32 @@ static enum berth_code move_workspace(struct cp_holder *h, enum cp_direction dir
     return cp_move(h->cp, &move, ret, err);
 }
 
+/* Of an export, and of the import behind it, where that is more. */
+static void note_left(struct cp_holder *h, const MoveWorkspaceResponse *resp)
+{
+    size_t at = 0;
+
+    for (size_t i = 0; i < resp->n_lost; i++)
+        berth_warn("a part of a workspace is not carried", "session",
+                   cp_lock_ref(h->lock)->session_id, "path", resp->lost[i]->path, "reason",
+                   resp->lost[i]->reason);
+    if (resp->lost_count <= h->carry_lost)
+        return;
+    h->carry_lost = resp->lost_count;
+    h->carry_names[0] = 0;
+    for (size_t i = 0; i < resp->n_lost; i++) {
+        const char *path = resp->lost[i]->path;
+        size_t size = strlen(path) + (at > 0 ? 2 : 0);
+
+        if (size >= sizeof h->carry_names - at ||
+            berth_check_text("path", path, 1, sizeof h->carry_names, NULL))
+            continue; /* too long, or not for an event */
+        snprintf(h->carry_names + at, sizeof h->carry_names - at, "%s%s", at > 0 ? ", " : "",
+                 path);
+        at += size;
+    }
+}
+
 static enum berth_code export_workspace(struct cp_holder *h, struct berth_error *err)
 {
     const ProtobufCBinaryData *attempt = &cp_lock_grant(h->lock)->token;
@@ -50,13 +79,10 @@ static enum berth_code export_workspace(struct cp_holder *h, struct berth_error 
         return code;
     berth_hex(h->blob_id, attempt->data, attempt->len);
     code = move_workspace(h, CP_MOVE_OUT, endpoint, h->blob_id, &resp, err);
-    if (!code) {
-        h->carry_lost = resp->lost_count;
-        for (size_t i = 0; i < resp->n_lost; i++)
-            berth_warn("a part of a workspace is not carried", "session",
-                       cp_lock_ref(h->lock)->session_id, "path", resp->lost[i]->path, "reason",
-                       resp->lost[i]->reason);
-    }
+    h->carry_lost = 0;
+    h->carry_names[0] = 0;
+    if (!code)
+        note_left(h, resp);
     berth_message_free(resp);
     berth_message_free(endpoint);
     return code;
@@ -97,8 +123,7 @@ enum berth_code cp_step_export(struct cp_holder *h, struct berth_error *err)
     return BERTH_OK;
 }
 
-/* The one that waits: as binding said, or of this very run. */
-static const char *waiting_blob(const struct cp_holder *h)
+const char *cp_carry_blob(const struct cp_holder *h)
 {
     const Berth__Binding__V1__Carry *carry = h->grant->carry;
 
@@ -110,7 +135,7 @@ static const char *waiting_blob(const struct cp_holder *h)
 enum berth_code cp_carry_in(struct cp_holder *h, const DataPlaneEndpoint *endpoint, int *ret,
                             struct berth_error *err)
 {
-    const char *blob_id = waiting_blob(h);
+    const char *blob_id = cp_carry_blob(h);
     MoveWorkspaceResponse *resp = NULL;
     struct berth_error why = {0};
     enum berth_code code;
@@ -119,6 +144,8 @@ enum berth_code cp_carry_in(struct cp_holder *h, const DataPlaneEndpoint *endpoi
     if (!blob_id)
         return BERTH_OK;
     code = move_workspace(h, CP_MOVE_IN, endpoint, blob_id, &resp, &why);
+    if (!code)
+        note_left(h, resp);
     berth_message_free(resp);
     if (!code) {
         *ret = BERTH__BINDING__V1__CARRY_OUTCOME__CARRY_OUTCOME_UNPACKED;

@@ -87,6 +87,7 @@ static enum berth_code commit_intent(struct cp_holder *h, const struct plan_inte
     if (intent->kind == PLAN_INTENT_DELETE && h->plan.exported) {
         carry.blob_id = h->blob_id;
         carry.lost_count = h->carry_lost;
+        carry.lost_names = h->carry_names;
         req.carry = &carry;
     }
     code = cp_holder_commit(h, &req, true, NULL, err);
@@ -451,6 +452,7 @@ static enum berth_code commit_bind(struct cp_holder *h, Binding *binding, bool m
 {
     CommitRequest req = BERTH__BINDING__V1__COMMIT_REQUEST__INIT;
     Berth__Binding__V1__EventDraft *draft = NULL;
+    Berth__Binding__V1__Carry carry = BERTH__BINDING__V1__CARRY__INIT;
     struct berth_error why;
     enum berth_code code = cp_draft_duplicates(h, binding->sandbox_id, &draft, err);
 
@@ -459,6 +461,12 @@ static enum berth_code commit_bind(struct cp_holder *h, Binding *binding, bool m
     req.change_case = BERTH__BINDING__V1__COMMIT_REQUEST__CHANGE_BIND;
     req.bind = binding;
     req.carry_outcome = (Berth__Binding__V1__CarryOutcome)carry_outcome;
+    if (carry_outcome == BERTH__BINDING__V1__CARRY_OUTCOME__CARRY_OUTCOME_UNPACKED) {
+        carry.blob_id = (char *)cp_carry_blob(h);
+        carry.lost_count = h->carry_lost;
+        carry.lost_names = h->carry_names;
+        req.carry = &carry;
+    }
     req.memory_lost = memory_lost;
     req.turn_token = (char *)h->turn_token;
     req.events = &draft;

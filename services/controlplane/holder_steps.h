@@ -31,6 +31,9 @@ CP_STEP cp_pause_sandbox(struct cp_holder *h, struct berth_error *err);
 /* holder_carry.c: what is kept of a session that is being deleted goes, if it can; else with
  * its age. */
 void cp_carry_discard(struct cp_holder *h);
+/* holder_carry.c: the workspace that waits: as binding said, or of this very run. NULL: none.
+ */
+const char *cp_carry_blob(const struct cp_holder *h);
 /* holder_carry.c: the workspace that waits is unpacked into a sandbox that is not bound yet.
  * *ret: a CarryOutcome. Errors: it waits on. */
 CP_STEP cp_carry_in(struct cp_holder *h, const Berth__Common__V1__DataPlaneEndpoint *endpoint,

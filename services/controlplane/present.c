@@ -1,5 +1,7 @@
 #include "services/controlplane/present.h"
 
+#include <stdio.h>
+
 #include "common/messages/messages.h"
 #include "common/records/target.h"
 #include "services/controlplane/config_check.h"
@@ -78,10 +80,16 @@ static Sandbox *show_sandbox(const struct cp_config *config, const SessionRecord
 
 bool cp_add_lost(size_t *n, char ***list, const Loss *loss)
 {
+    char left[96];
+
+    snprintf(left, sizeof left,
+             "workspace_entries: %llu under /workspace that could not be carried",
+             (unsigned long long)loss->workspace_entries);
     return (!loss->memory ||
             berth_add_string(n, list, "memory: the processes that were running")) &&
            (!loss->workspace ||
             berth_add_string(n, list, "workspace: the files under /workspace")) &&
+           (loss->workspace || !loss->workspace_entries || berth_add_string(n, list, left)) &&
            (!loss->packages ||
             berth_add_string(n, list, "packages: what was installed outside /workspace"));
 }

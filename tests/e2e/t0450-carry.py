@@ -53,14 +53,14 @@ def is_forgotten(suite, session):
     wait_for(gone, 10, "the tar is removed once the new sandbox is used", step=0.1)
 
 
-# Next turn: another sandbox with the same files, modes, times and links, the package that was installed
+# Next turn, with a FIFO that cannot go along: another sandbox with the same files, modes, times and links, the package that was installed
 # there works, and the answer says what is not there any more.
 def rebuild__next_turn__workspace_carried_process_told(suite):
     api = suite.api
     before = api.resolve("s1", config="local")
     turn = api.begin_turn("s1")
     api.resolve("s1", turn=turn)
-    shell(suite, "s1", MAKE, turn)
+    shell(suite, "s1", MAKE + "; mkfifo pipe", turn)
     shown = shell(suite, "s1", SHOW, turn)
     api.run("s1", "nohup sleep 1000 > /dev/null 2>&1 &", turn=turn)
     suite.flip()
@@ -69,8 +69,9 @@ def rebuild__next_turn__workspace_carried_process_told(suite):
     turn = api.begin_turn("s1")
     after = api.resolve("s1", turn=turn)
     tap.equal((after.outcome, box_of(after) != box_of(before)), (REBUILT, True), after)
-    tap.equal([word.split(":")[0] for word in after.lost], ["memory", "packages"])
-    tap.equal(told(suite, "REBUILT", "carried"), 1)
+    tap.equal([word.split(":")[0] for word in after.lost], ["memory", "workspace_entries", "packages"])
+    tap.equal(list(after.session.last_loss.lost), list(after.lost))
+    tap.equal(told(suite, "REBUILT", "carried in part", "left_behind", "pipe"), 1)
     tap.equal(shell(suite, "s1", SHOW, turn), shown)
     tap.equal(api.run("s1", "pgrep sleep", turn=turn).exited.exit_code, 1)
     api.end_turn("s1", turn)

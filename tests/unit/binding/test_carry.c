@@ -51,6 +51,7 @@ static enum berth_reason condemn(const char *attempt, uint64_t fence, const char
     snprintf(change.intent.sandbox_id, sizeof change.intent.sandbox_id, "%s", sandbox_id);
     change.carry_blob_id = blob_id;
     change.carry_lost_count = 3;
+    change.carry_lost_names = "fifo";
     change.keep_lock = true;
     return bench_commit(&bench, change).reason;
 }
@@ -71,6 +72,8 @@ static struct outcome bind(const char *attempt, uint64_t fence, const char *sand
 
     change.bound = bench_bound(sandbox_id, 2);
     change.carry_outcome = carried;
+    change.carry_lost_count = 5; /* the import's */
+    change.carry_lost_names = "x, y";
     return bench_commit(&bench, change);
 }
 
@@ -97,7 +100,8 @@ static bool forget(const char *blob_id)
     return wrote;
 }
 
-/* The whole way: the loss names no workspace, and the tar is forgotten only by its name. */
+/* The whole way: the loss names no workspace but what was left behind, and the tar is forgotten
+ * only by its name. */
 START_TEST(rebuild__carried__no_workspace_lost)
 {
     uint64_t fence = rebuild(ATTEMPT("2"));
@@ -108,11 +112,15 @@ START_TEST(rebuild__carried__no_workspace_lost)
     ck_assert_str_eq(stored().into, "");
     gone(ATTEMPT("2"), fence, "sb1");
     ck_assert(loss().memory && loss().packages && !loss().workspace);
+    ck_assert_uint_eq(loss().entries, 3);
+    ck_assert_str_eq(stored().lost_names, "fifo");
     got = bind(ATTEMPT("2"), fence, "sb2", BINDING_CARRY_UNPACKED);
     ck_reason(got.reason, "");
     ck_assert_int_eq(got.replaced, BINDING_LOSS_REBUILT);
     ck_assert_str_eq(stored().into, "sb2");
-    ck_assert_uint_eq(stored().lost_count, 3);
+    ck_assert_uint_eq(stored().lost_count, 5);
+    ck_assert_str_eq(stored().lost_names, "x, y");
+    ck_assert_uint_eq(loss().entries, 5);
     ck_assert_str_eq(bench.events, "CREATED REBUILT ");
     ck_assert(!forget("another"));
     ck_assert(stored().set);
