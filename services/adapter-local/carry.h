@@ -18,6 +18,8 @@ enum {
 /* name (one component) below dir_fd, by openat2(): no link, no other file system. -1 and errno.
  */
 int carry_open(int dir_fd, const char *name, uint64_t flags, mode_t mode);
+/* CARRY_DIR could not be opened: there is none, or it is closed to the session's user. */
+enum berth_code carry_no_workspace(int why, struct berth_error *err);
 /* One more, unless there are CARRY_CALLS_MAX. Errors: OVERLOADED. */
 BERTH_MUST_CHECK enum berth_code carry_begin(struct berth_error *err);
 void carry_end(void);

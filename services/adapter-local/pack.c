@@ -85,6 +85,13 @@ int carry_open(int dir_fd, const char *name, uint64_t flags, mode_t mode)
     return fd;
 }
 
+enum berth_code carry_no_workspace(int why, struct berth_error *err)
+{
+    if (why == ENOENT || why == ENOTDIR || why == ELOOP || why == EXDEV)
+        return berth_fail(err, BERTH_REASON_NOT_A_DIRECTORY, "the sandbox has no " CARRY_DIR);
+    return place_fail(err, why, CARRY_DIR);
+}
+
 /* -------------------------------------------------------------------------- path */
 
 /* Append a component. False: too long, or no memory. */
@@ -578,7 +585,7 @@ static enum berth_code open_workspace(struct adapter_pack *pack, struct berth_er
         return code;
     fd = carry_open(pack->root.fd, CARRY_DIR + 1, O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0)
-        return berth_fail(err, BERTH_REASON_NOT_A_DIRECTORY, "the sandbox has no " CARRY_DIR);
+        return carry_no_workspace(errno, err);
     return enter_dir(pack, fd, err);
 }
 

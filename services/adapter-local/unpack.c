@@ -33,6 +33,7 @@ struct adapter_unpack {
     mode_t mode;
     struct timespec mtime;
     bool skipped; /* its content is not wanted */
+    bool missed;  /* it is not there at all */
 
     bool moved;
     struct adapter_carried carried;
@@ -95,6 +96,7 @@ static void delist(struct adapter_unpack *unpack)
 
 static void lose(struct adapter_unpack *unpack, const char *reason)
 {
+    unpack->missed = true;
     adapter_carried_lose(&unpack->carried, unpack->path, reason);
 }
 
@@ -108,6 +110,8 @@ static void leave_level(struct adapter_unpack *unpack)
     struct level *level = &unpack->levels[--unpack->n_levels];
     struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, level->mtime};
 
+    if (!level->name) /* whatever the tar says of the workspace itself, it stays of use */
+        level->mode |= MODE_OPEN;
     (void)fchmod(level->fd, level->mode);
     if (level->timed)
         (void)futimens(level->fd, times);
@@ -277,7 +281,7 @@ static void set_xattrs(struct adapter_unpack *unpack, int fd, const struct tar_e
         const struct tar_xattr *xattr = &entry->xattrs[i];
 
         if (fsetxattr(fd, xattr->name, xattr->value, xattr->size, 0) < 0)
-            lose(unpack, "an extended attribute of it");
+            adapter_carried_lose(&unpack->carried, unpack->path, "an extended attribute of it");
     }
 }
 
@@ -403,13 +407,12 @@ static enum berth_code make_hardlink(struct adapter_unpack *unpack, const char *
     return BERTH_OK;
 }
 
-static enum berth_code on_begin(void *ctx, const struct tar_entry *entry,
-                                struct berth_error *err)
+static enum berth_code begin_entry(struct adapter_unpack *unpack, const struct tar_entry *entry,
+                                   struct berth_error *err)
 {
-    struct adapter_unpack *unpack = ctx;
     char name[NAME_SIZE];
 
-    unpack->skipped = false;
+    unpack->skipped = unpack->missed = false;
     free(unpack->path);
     unpack->path = strdup(entry->path);
     if (!unpack->path)
@@ -421,14 +424,11 @@ static enum berth_code on_begin(void *ctx, const struct tar_entry *entry,
         lose(unpack, "a device, FIFO or socket");
         return BERTH_OK;
     }
-    if (entry->kind == TAR_DIR && is_input(unpack, entry->path)) {
-        unpack->carried.files++; /* it is there, and is to stay as it is */
-        return BERTH_OK;
-    }
+    if (entry->kind == TAR_DIR && is_input(unpack, entry->path))
+        return BERTH_OK; /* it is there, and is to stay as it is */
     unpack->skipped = !go_to(unpack, entry->path, name);
     if (unpack->skipped)
         return BERTH_OK;
-    unpack->carried.files++;
     if (entry->kind == TAR_DIR)
         return begin_dir(unpack, name, entry, err);
     if (!name[0]) {
@@ -444,6 +444,17 @@ static enum berth_code on_begin(void *ctx, const struct tar_entry *entry,
     default:
         return begin_file(unpack, name, entry, err);
     }
+}
+
+static enum berth_code on_begin(void *ctx, const struct tar_entry *entry,
+                                struct berth_error *err)
+{
+    struct adapter_unpack *unpack = ctx;
+    enum berth_code code = begin_entry(unpack, entry, err);
+
+    if (!code && !unpack->missed)
+        unpack->carried.files++;
+    return code;
 }
 
 static enum berth_code on_data(void *ctx, uint64_t offset, const uint8_t *data, size_t size,
@@ -548,7 +559,7 @@ static enum berth_code open_workspace(struct adapter_unpack *unpack, struct bert
         return code;
     fd = carry_open(unpack->root.fd, CARRY_DIR + 1, O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0)
-        return berth_fail(err, BERTH_REASON_NOT_A_DIRECTORY, "the sandbox has no " CARRY_DIR);
+        return carry_no_workspace(errno, err);
     return push_level(unpack, fd, NULL) ? BERTH_OK
                                         : berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
 }

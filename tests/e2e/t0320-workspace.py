@@ -103,10 +103,11 @@ def import__hostile_tar__stays_inside(suite):
         ("away/in", tarfile.REGTYPE, b"x"), ("esc", tarfile.SYMTYPE, "/tmp/o"), ("esc/in", tarfile.REGTYPE, b"x"),
         ("dev", tarfile.CHRTYPE, ""), ("pipe", tarfile.FIFOTYPE, ""), ("hl", tarfile.LNKTYPE, "/etc/passwd"),
         ("hl2", tarfile.LNKTYPE, "esc/passwd"), ("input/x", tarfile.REGTYPE, b"x"), ("full", tarfile.REGTYPE, b"x"),
-        ("./fine/./x", tarfile.REGTYPE, b"fine")))
+        (".", tarfile.REGTYPE, b"x"), ("./fine/./x", tarfile.REGTYPE, b"fine")))
     reasons = {lost.path: lost.reason for lost in answer.lost}
     tap.equal(sorted(reasons), sorted(["../up", "a/../../up", "away/in", "esc/in", "dev", "pipe", "hl", "hl2",
-                                       "input/x", "full"]))
+                                       "input/x", "full", "."]))
+    tap.equal(answer.files, 3, "what is lost is not counted as unpacked")
     tap.equal(shell(suite, INTO, "ls -A /tmp/o; cat fine/x; cat rooted; ls -d /rooted /up 2>/dev/null; true"), b"finex")
 
 

@@ -178,6 +178,27 @@ START_TEST(move__hostile_workspace__told_and_survived)
 }
 END_TEST
 
+/* A tar that takes the workspace's own mode away leaves it to its user; one that is closed to
+ * him is not said to be missing. */
+START_TEST(move__workspace_itself_closed__stays_of_use)
+{
+    struct stat st;
+
+    put("/workspace/f", "x", USER, 0644);
+    ck_assert_int_eq(chmod(host("/workspace"), 0500), 0);
+    ck_assert_int_eq(out_of("b"), 0);
+    empty_workspace();
+    ck_assert_int_eq(into("b"), 0);
+    ck_assert_int_eq(stat(host("/workspace"), &st), 0);
+    ck_assert_uint_eq(st.st_mode & 0777, 0700);
+    expect_content("/workspace/f", "x", 1);
+    ck_assert_int_eq(chmod(host("/workspace"), 0), 0);
+    ck_assert_int_eq(out_of("c"), BERTH_REASON_FILE_ACCESS_DENIED);
+    ck_assert_int_eq(into("b"), BERTH_REASON_FILE_ACCESS_DENIED);
+    empty_workspace();
+}
+END_TEST
+
 /* A workspace over the limit is refused by it, and leaves nothing in the store. */
 START_TEST(move_out__too_large__refused_and_nothing_left)
 {
@@ -316,6 +337,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, open_all, close_all);
     tcase_add_test(tcase, move__out_and_in__same_workspace);
     tcase_add_test(tcase, move__hostile_workspace__told_and_survived);
+    tcase_add_test(tcase, move__workspace_itself_closed__stays_of_use);
     tcase_add_test(tcase, move_out__too_large__refused_and_nothing_left);
     tcase_add_test(tcase, move_in__spoilt_blob__refused);
     tcase_add_test(tcase, remove__blob_and_older_ones__gone);
