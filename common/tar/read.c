@@ -12,6 +12,7 @@ struct tar_reader {
     void *ctx;
     enum state state;
     bool failed;
+    bool begun; /* there was a byte */
     bool zeros; /* the block before was one of zeros */
     struct tar_header header;
     size_t header_size;
@@ -596,6 +597,7 @@ enum berth_code tar_reader_feed(struct tar_reader *r, const uint8_t *data, size_
 
     if (r->failed)
         return bad(err, "it has failed before");
+    r->begun = r->begun || size > 0;
     while (size > 0 && code == BERTH_OK) {
         size_t n = feed_some(r, data, size, &code, err);
 
@@ -608,6 +610,8 @@ enum berth_code tar_reader_feed(struct tar_reader *r, const uint8_t *data, size_
 
 enum berth_code tar_reader_end(struct tar_reader *r, struct berth_error *err)
 {
+    if (!r->begun)
+        return bad(err, "it is empty");
     if (r->failed || (r->state != AT_END && (r->state != AT_HEADER || r->header_size > 0 ||
                                              r->path || r->n_xattrs > 0)))
         return bad(err, "it is cut off");

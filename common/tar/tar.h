@@ -88,6 +88,7 @@ BERTH_DEFINE_AUTO(struct tar_reader *, tar_reader_free)
  * Errors: FIELD_INVALID (field "tar"), OUT_OF_MEMORY, and what the sink says. */
 BERTH_MUST_CHECK enum berth_code tar_reader_feed(struct tar_reader *reader, const uint8_t *data,
                                                  size_t size, struct berth_error *err);
-/* No more bytes. Errors: FIELD_INVALID when it was cut off. */
+/* No more bytes. Errors: FIELD_INVALID when it was cut off, but for between two entries (some
+ * writers make no end), or there were none. */
 BERTH_MUST_CHECK enum berth_code tar_reader_end(struct tar_reader *reader,
                                                 struct berth_error *err);

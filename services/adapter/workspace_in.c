@@ -25,6 +25,7 @@ struct import_call {
     struct berth_sha256 *hash; /* NULL: whoever moves it counts for itself */
     uint64_t size;             /* bytes of the tar */
     struct batch waiting, now; /* received, in order; the worker's */
+    bool done;                 /* the worker's: the message was seen */
     bool opened, asked, half_closed, ended;
     atomic_bool given_up; /* the worker shall know */
     struct berth_buf *answer;
@@ -84,8 +85,11 @@ static enum berth_code unpack_bytes(struct import_call *call, const uint8_t *dat
     return ops_of(call)->write_unpack(call->unpack, data, size, err);
 }
 
-static enum berth_code check_chunk(size_t size, struct berth_error *err)
+static enum berth_code check_chunk(const struct import_call *call, size_t size,
+                                   struct berth_error *err)
 {
+    if (call->done)
+        return berth_fail_field(err, "tar_data", "none after done");
     return size > BERTH_DATA_CHUNK_MAX
                ? berth_fail_field(err, "tar_data", "at most %d bytes", BERTH_DATA_CHUNK_MAX)
                : BERTH_OK;
@@ -110,7 +114,7 @@ static enum berth_code unpack_content(struct import_call *call, struct berth_buf
 {
     size_t size = berth_buf_size(msg) - header;
     const uint8_t *bytes;
-    enum berth_code code = check_chunk(size, err);
+    enum berth_code code = check_chunk(call, size, err);
 
     if (code)
         return code;
@@ -119,12 +123,14 @@ static enum berth_code unpack_content(struct import_call *call, struct berth_buf
                  : berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
 }
 
-static enum berth_code check_done(struct import_call *call,
-                                  const Berth__Data__V1__FileDone *done,
-                                  struct berth_error *err)
+static enum berth_code take_done(struct import_call *call,
+                                 const Berth__Data__V1__FileDone *done, struct berth_error *err)
 {
     uint8_t sha256[32];
 
+    if (call->done)
+        return berth_fail_field(err, "done", "must be the last message");
+    call->done = true;
     if (done->size_bytes && done->size_bytes != call->size)
         return berth_fail_field(err, "done.size_bytes", "%llu, as many as were sent",
                                 (unsigned long long)call->size);
@@ -137,17 +143,13 @@ static enum berth_code check_done(struct import_call *call,
     return BERTH_OK;
 }
 
-static enum berth_code end_import(struct import_call *call,
-                                  const Berth__Data__V1__FileDone *done,
-                                  struct berth_error *err)
+static enum berth_code end_import(struct import_call *call, struct berth_error *err)
 {
     Berth__Data__V1__ImportWorkspaceResponse resp =
         BERTH__DATA__V1__IMPORT_WORKSPACE_RESPONSE__INIT;
     const struct adapter_carried *carried = ops_of(call)->unpacked(call->unpack);
-    enum berth_code code = check_done(call, done, err);
+    enum berth_code code = ops_of(call)->end_unpack(call->unpack, err);
 
-    if (code == BERTH_OK)
-        code = ops_of(call)->end_unpack(call->unpack, err);
     if (code)
         return code;
     resp.files = carried->files;
@@ -179,12 +181,12 @@ static enum berth_code unpack_message(struct import_call *call, struct berth_buf
     req = (const ImportWorkspaceRequest *)message;
     switch (req->message_case) {
     case BERTH__DATA__V1__IMPORT_WORKSPACE_REQUEST__MESSAGE_TAR_DATA:
-        code = check_chunk(req->tar_data.len, err);
+        code = check_chunk(call, req->tar_data.len, err);
         if (code == BERTH_OK)
             code = unpack_bytes(call, req->tar_data.data, req->tar_data.len, err);
         break;
     case BERTH__DATA__V1__IMPORT_WORKSPACE_REQUEST__MESSAGE_DONE:
-        code = end_import(call, req->done, err);
+        code = take_done(call, req->done, err);
         break;
     default:
         code = berth_fail_field(err, "message", "tar_data or done after open");
@@ -199,11 +201,19 @@ static void work_batch(void *arg)
     struct import_call *call = arg;
 
     for (unsigned i = 0; i < call->now.n; i++) {
-        if (call->code || call->answer || atomic_load(&call->given_up))
+        if (call->code || atomic_load(&call->given_up))
             break;
         call->code = unpack_message(call, call->now.msgs[i], &call->err);
         call->now.msgs[i] = berth_buf_unref(call->now.msgs[i]);
     }
+}
+
+/* Done was the last message. */
+static void work_end(void *arg)
+{
+    struct import_call *call = arg;
+
+    call->code = end_import(call, &call->err);
 }
 
 static void work_close(void *arg)
@@ -250,6 +260,8 @@ static void go_on(struct import_call *call)
         call->waiting.n = 0;
         call->waiting.bytes = 0;
         (void)!file_job_start(&call->job, false, work_batch, on_job, NULL);
+    } else if (!call->job.busy && call->half_closed && call->done) {
+        (void)!file_job_start(&call->job, false, work_end, on_job, NULL);
     } else if (!call->job.busy && call->half_closed) {
         fail(call, berth_fail_field(&err, "done", "must be the last message"), &err);
         return;

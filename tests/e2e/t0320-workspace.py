@@ -9,9 +9,10 @@ import tarfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 import tap  # noqa: E402
-from suite import Failure, TestSuite  # noqa: E402
+from suite import Failure, TestSuite, pb  # noqa: E402
 
 FROM, INTO = "ws-from", "ws-into"
+END = pb.data.ImportWorkspaceRequest(done=pb.data.FileDone())
 MAKE = r"""set -e; umask 022
 mkdir -p a/b 'a/sp ace' empty closed locked
 printf 'one\n' > a/b/one; chmod 0754 a/b/one; touch -d '2001-02-03 04:05:06.789012345Z' a/b/one
@@ -118,6 +119,9 @@ def import__cut_off_or_spoilt__refused(suite):
     for tar in (b"not a tar" * 100, good[:1000], good[:100000]):
         failure = refusal(api.import_workspace, INTO, tar)
         tap.equal((failure.reason, failure.metadata["field"]), ("FIELD_INVALID", "tar"))
+    for messages, field in (([END], "tar"), ([END, pb.data.ImportWorkspaceRequest(tar_data=good)], "tar_data"), ([END, END], "done")):
+        start = pb.data.ImportWorkspaceRequest(open=pb.data.ImportOpen(session=api.ref(INTO)))
+        tap.equal(refusal(api.workspaces.ImportWorkspace, iter([start] + messages)).metadata["field"], field)
     tap.equal(refusal(api.import_workspace, INTO, good, done=False).metadata["field"], "done")
     tap.equal(shell(suite, INTO, "ls big 2>/dev/null; true"), b"big\n", "all of it came but for the last message")
     shell(suite, INTO, "rm big")

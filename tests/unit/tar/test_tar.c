@@ -163,10 +163,11 @@ START_TEST(read__written__same)
 }
 END_TEST
 
-/* Cut off anywhere but between two entries it is not a tar. */
+/* Cut off anywhere but between two entries it is not a tar, nor is nothing. */
 START_TEST(read__cut_off__refused)
 {
     make_tar();
+    ck_assert_int_eq(read_tar(tar, 0, 1), BERTH_INVALID_ARGUMENT);
     for (size_t size = 1; size < tar_size - TAR_END_SIZE; size += 37)
         if (read_tar(tar, size, 1 << 20) == BERTH_OK)
             ck_assert_uint_eq(size % TAR_BLOCK, 0);
