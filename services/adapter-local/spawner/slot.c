@@ -62,6 +62,13 @@ enum berth_code slot_take(const char *dir, unsigned n_slots, int *ret_slot, int 
                       n_slots);
 }
 
+bool slot_try(const char *dir, unsigned slot, int *ret_fd)
+{
+    BERTH_AUTO(close) int dir_fd = io_open_dir(AT_FDCWD, dir);
+
+    return dir_fd >= 0 && try_slot(dir_fd, slot, ret_fd) > 0;
+}
+
 void slot_forget(const char *dir, int slot)
 {
     BERTH_AUTO(close) int dir_fd = io_open_dir(AT_FDCWD, dir);

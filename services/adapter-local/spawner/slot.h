@@ -3,6 +3,8 @@
  * a file, so that it is free again when the supervisor is gone, however it went. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "common/errors/errors.h"
 
 /**
@@ -16,5 +18,7 @@
  */
 BERTH_MUST_CHECK enum berth_code slot_take(const char *dir, unsigned n_slots, int *ret_slot,
                                            int *ret_fd, struct berth_error *err);
+/* Hold this slot where nobody does: true, and *ret_fd holds it. */
+bool slot_try(const char *dir, unsigned slot, int *ret_fd);
 /* Remove the file of a slot that nobody holds any more. */
 void slot_forget(const char *dir, int slot);

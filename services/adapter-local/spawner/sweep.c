@@ -8,6 +8,7 @@
 
 #include "common/time/time.h"
 #include "services/adapter-local/spawner/io.h"
+#include "services/adapter-local/spawner/slot.h"
 #include "services/adapter-local/spawner/spawner.h"
 
 enum {
@@ -137,6 +138,21 @@ static void sweep_cgroups(const struct spawner *spawner)
     cgroup_forget_store(&spawner->host, spawner->cgroup_name);
 }
 
+/* Of a slot that nobody holds: one who tries the host (probe.c), and may be of a spawner that
+ * has just followed ours, has a link without a record. */
+static void remove_link(const struct spawner *spawner, const char *name, unsigned slot)
+{
+    int fd = -1;
+
+    if (slot >= net_slots(&spawner->cidr)) {
+        (void)!net_link_down(name, NULL);
+    } else if (slot_try(spawner->slots_dir, slot, &fd)) {
+        (void)!net_link_down(name, NULL);
+        close(fd);
+        slot_forget(spawner->slots_dir, (int)slot);
+    }
+}
+
 /* Likewise: a link is made after the record that names its slot. */
 static void sweep_links(const struct spawner *spawner)
 {
@@ -162,7 +178,7 @@ static void sweep_links(const struct spawner *spawner)
             if (strncmp(at->if_name, spawner->prefix, len) == 0 &&
                 sscanf(at->if_name + len, "%u", &slot) == 1 &&
                 (slot >= net_slots(&spawner->cidr) || !used[slot]))
-                (void)!net_link_down(at->if_name, NULL);
+                remove_link(spawner, at->if_name, slot);
         }
     }
     store_list_free(ids, n);

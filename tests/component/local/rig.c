@@ -22,8 +22,6 @@
 #include "services/adapter-local/spawner/supervisor.h"
 
 #define PLACE "/var/tmp"
-#define SLOTS "/run/berth/slots"
-#define CIDR "10.213.0.0/16"
 
 enum { CALL_MS = 60000 };
 
@@ -70,10 +68,10 @@ void rig_start(struct rig *rig)
 {
     struct berth_error err = {0};
     const char *templates = getenv("BERTH_TEST_TEMPLATES");
-    json_t *open =
-        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "state_dir", rig->dir, "template_dirs",
-                  templates ? templates : "", "network_cidr", CIDR, "resolvers", rig->resolvers,
-                  "slots_dir", SLOTS, "supervisor", program("BERTH_LOCAL_SUPERVISOR"));
+    json_t *open = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "state_dir", rig->dir,
+                             "template_dirs", templates ? templates : "", "network_cidr",
+                             RIG_CIDR, "resolvers", rig->resolvers, "slots_dir", RIG_SLOTS,
+                             "supervisor", program("BERTH_LOCAL_SUPERVISOR"));
 
     if (spawn_client_new(program("BERTH_LOCAL_SPAWNER"), open, &rig->client, &err)) {
         printf("SKIP: %s\n", err.text);
@@ -142,7 +140,7 @@ static void remove_store(const char *dir)
             continue;
         store_link_name(&store, record.slot, link);
         (void)!net_link_down(link, NULL);
-        slot_forget(SLOTS, record.slot);
+        slot_forget(RIG_SLOTS, record.slot);
         record_deinit(&record);
     }
     store_list_free(ids, n);

@@ -13,6 +13,9 @@
 #include "services/adapter-local/spawner/cgroup.h"
 #include "services/adapter-local/spawner/store.h"
 
+#define RIG_SLOTS "/run/berth/slots"
+#define RIG_CIDR "10.213.0.0/16"
+
 struct rig {
     char dir[96]; /* the state directory */
     struct store store;

@@ -21,6 +21,7 @@
 #include "services/adapter-local/spawner/io.h"
 #include "services/adapter-local/spawner/net.h"
 #include "services/adapter-local/spawner/nft.h"
+#include "services/adapter-local/spawner/slot.h"
 
 /* This program is in a network namespace of its own, so its "host" is not the machine, and no
  * packet leaves it. Beside the host there is one other machine, outside, that has addresses of
@@ -694,6 +695,40 @@ START_TEST(names__egress_closed__not_answered)
 }
 END_TEST
 
+/* Who tries the host has a link and no record, but a slot that is held: a sweep of another
+ * spawner of the same store, which ends or begins just then, leaves it. */
+START_TEST(sweep__link_of_a_held_slot__left)
+{
+    struct net_cidr cidr;
+    char links[2][16];
+    int slots[2], held[2], ns_fd;
+
+    ck_assert_int_eq(net_parse_cidr(RIG_CIDR, &cidr, NULL), BERTH_OK);
+    for (int i = 0; i < 2; i++) {
+        struct net_pair pair;
+
+        ck_assert_int_eq(slot_take(RIG_SLOTS, net_slots(&cidr), &slots[i], &held[i], NULL),
+                         BERTH_OK);
+        net_pair_of(&cidr, (unsigned)slots[i], &pair);
+        store_link_name(&rig.store, slots[i], links[i]);
+        ck_assert_int_eq(net_make_ns(&ns_fd, NULL), BERTH_OK);
+        ck_assert_int_eq(net_link_up(links[i], ns_fd, &pair, NULL), BERTH_OK);
+        /* The namespace stays with the process: the links must not go with it. */
+    }
+    close(held[1]);
+    rig_stop(&rig);
+    rig_start(&rig); /* with a sweep */
+    for (int64_t until_ms = berth_tick_ms() + 10000;
+         net_link_exists(links[1]) && berth_tick_ms() < until_ms;)
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    ck_assert(!net_link_exists(links[1]));
+    ck_assert(net_link_exists(links[0]));
+    ck_assert_int_eq(net_link_down(links[0], NULL), BERTH_OK);
+    close(held[0]);
+    slot_forget(RIG_SLOTS, slots[0]);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("local/network");
@@ -719,6 +754,7 @@ int main(void)
     tcase_add_test(tcase, egress__beside_docker__passes_its_forward_chain);
     tcase_add_test(tcase, names__at_the_gateway__answered_by_the_hosts_resolver);
     tcase_add_test(tcase, names__egress_closed__not_answered);
+    tcase_add_test(tcase, sweep__link_of_a_held_slot__left);
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
