@@ -1,5 +1,7 @@
 /* test_answers.c - servers that answer well, badly, slowly, endlessly or not at all. */
 #include <check.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/socket.h>
@@ -90,9 +92,11 @@ static bool drip_body(struct peer *peer, const char *head)
 }
 
 /* Half-closes and hears the rest: to close with a body unread is a reset, and takes the answer.
- */
+ * The end leaves in the answer's own segment: nobody takes the connection for one to be used
+ * again. */
 static bool say_and_close(struct peer *peer, const char *text)
 {
+    setsockopt(peer->fd, IPPROTO_TCP, TCP_CORK, &(int){1}, sizeof(int));
     say(peer, text);
     shutdown(peer->fd, SHUT_WR);
     linger(peer);
