@@ -1,0 +1,124 @@
+/* operation.h - changes of a config's image: documents op/<id>, the config's queue, and what
+ * each has said. Blocking.
+ *
+ * op/<id> HASH: rev, doc (JSON of struct operation), and of an install `env` (sealed). The
+ * config's document has `queue` (JSON array of operation ids, oldest first; the first is the
+ * one that may run) and `lock` (JSON: op, owner, until_ms by Redis' clock). Putting an
+ * operation into the queue, taking the lock, renewing it and leaving the queue are each one
+ * compare-and-set of both documents. What an operation says is the stream opl/<id>, whose
+ * entries are numbered by its owner (`<seq>-0`), so that two owners cannot both go on.
+ * Ended operations are kept for OPERATION_KEPT_MS. */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "services/skills/skills.h"
+
+enum {
+    OPERATION_ID_SIZE = 33,
+    OPERATION_QUEUE_MAX = 64,      /* of one config; more: OVERLOADED */
+    OPERATION_LINES_MAX = 2000,    /* entries of opl/<id>; the oldest go */
+    OPERATION_ENTRY_MAX = 4 << 10, /* bytes of output in one */
+    OPERATION_FINDINGS_MAX = 300,
+};
+#define OPERATION_KEPT_MS ((int64_t)7 * 24 * 60 * 60 * 1000)
+
+/* As OperationKind, OperationState and Step of skills.proto, by value. */
+struct operation {
+    char operation_id[OPERATION_ID_SIZE];
+    char tenant_id[129], config_id[129];
+    int kind, state, step;
+    unsigned percent; /* of the whole */
+    char skill_name[65];
+    char bundle[65];          /* hex content digest of the bundle in the blob store; "": none */
+    uint64_t from_generation; /* ROLLBACK: whose image is published again */
+    char request_id[129];
+    char created_by[129];
+    bool allow_warnings;
+    bool external_installer;
+    bool finished, finished_ok; /* FinishInstallation was said */
+    char finish_message[1025];
+    int64_t time_limit_ms;
+    bool cancel;     /* was asked for */
+    unsigned starts; /* how often somebody began it: after a crash it is begun again */
+    /* What it has come to. */
+    char row_id[33]; /* ledger row of the present start */
+    uint64_t generation;
+    char snapshot_id[129];
+    char session_id[129]; /* maintenance session, sk.<row_id>; "": none is left */
+    bool unchanged;
+    uint32_t sessions_marked, sessions_not_marked;
+    json_t *findings; /* owned: array of {code, severity, file, line, message}; NULL: none */
+    char reason[64];  /* of a failure, as ErrorInfo.reason; "": none */
+    char message[1025];
+    int64_t create_ms, beat_ms, end_ms; /* Redis' clock */
+};
+void operation_deinit(struct operation *operation);
+
+bool operation_has_ended(const struct operation *operation);
+
+/* Queue a new one; fills operation_id, state, create_ms. env: "NAME=value" pairs, sealed.
+ * An INSTALL or UNINSTALL of the same skill that still waits in the queue is CANCELLED in the
+ * same write ("overtaken by <id>"). With a request_id used within 24 hours the earlier
+ * operation is given back, and *ret_is_repeat is set. Errors: CONFIG_NOT_FOUND, OVERLOADED,
+ * REQUEST_ID_REUSED, STORE_UNAVAILABLE, OUTCOME_UNKNOWN. */
+BERTH_MUST_CHECK enum berth_code operation_queue(struct skills *skills,
+                                                 struct operation *operation, const json_t *env,
+                                                 bool *ret_is_repeat, struct berth_error *err);
+/* Errors: OPERATION_NOT_FOUND (another tenant's too), STORE_UNAVAILABLE. */
+BERTH_MUST_CHECK enum berth_code operation_read(struct skills *skills, const char *tenant,
+                                                const char *operation_id, struct operation *ret,
+                                                struct berth_error *err);
+
+/* ---- by who carries it out */
+
+/* A grant of the config's lock to one operation. */
+struct operation_grant {
+    struct operation operation;
+    json_t *env;       /* owned: object; NULL: none */
+    uint64_t seq;      /* of the last entry said */
+    int64_t sent_tick; /* monotonic, when the last renewal that went well was sent */
+};
+void operation_grant_deinit(struct operation_grant *grant);
+
+/* The first of the config's queue, if nobody has it now (no lock, or one whose time is over).
+ * *ret_taken false: there is nothing to do. RUNNING from here on; starts is one more. */
+BERTH_MUST_CHECK enum berth_code operation_take(struct skills *skills, const char *tenant,
+                                                const char *config_id,
+                                                struct operation_grant *ret, bool *ret_taken,
+                                                struct berth_error *err);
+/* Write the operation as it is now, prolong the lock, learn of cancel and finished (set in
+ * grant->operation). Say the step too when it has changed. Errors: LOCK_LOST. */
+BERTH_MUST_CHECK enum berth_code
+operation_beat(struct skills *skills, struct operation_grant *grant, struct berth_error *err);
+/* An entry of output. Lost output is no error; a lost lock is found by the next beat. */
+void operation_say(struct skills *skills, struct operation_grant *grant, const void *data,
+                   size_t size);
+/* DONE, FAILED or CANCELLED, as set: out of the queue, the lock given up. Repeatable.
+ * Errors: LOCK_LOST. */
+BERTH_MUST_CHECK enum berth_code
+operation_end(struct skills *skills, struct operation_grant *grant, struct berth_error *err);
+/* Give the lock up and leave the operation first in the queue (shutdown). */
+void operation_leave(struct skills *skills, struct operation_grant *grant);
+
+/* ---- by others */
+
+/* Sets `cancel`, of a queued one CANCELLED at once. Ended: OPERATION_ENDED where the
+ * flip is done, else no change. *ret: as it then stands. */
+BERTH_MUST_CHECK enum berth_code operation_cancel(struct skills *skills, const char *tenant,
+                                                  const char *operation_id,
+                                                  struct operation *ret,
+                                                  struct berth_error *err);
+/* FinishInstallation. */
+BERTH_MUST_CHECK enum berth_code operation_finish(struct skills *skills, const char *tenant,
+                                                  const char *operation_id, bool ok,
+                                                  const char *message, struct operation *ret,
+                                                  struct berth_error *err);
+/* Configs of the tenants with something in their queue that nobody carries out; for the janitor
+ * and at start. Calls fn for each. */
+BERTH_MUST_CHECK enum berth_code
+operation_each_waiting(struct skills *skills,
+                       void (*fn)(void *arg, const char *tenant, const char *config_id),
+                       void *arg, struct berth_error *err);
