@@ -97,11 +97,12 @@ enum berth_code record_call(struct berth_redis *redis, struct berth_reply **ret,
 
 /* ----------------------------------------------------------------------- append */
 
-/* What tells of a recovery or is a lock is none of the record. */
+/* What tells of a recovery, is a lock or waits for one is none of the record: operations are
+ * not journaled, and one that is lost must not hold up those that follow. */
 static bool is_not_kept(const char *field)
 {
     return strcmp(field, "restored") == 0 || strcmp(field, BERTH_FIELD_RECOVERING) == 0 ||
-           strcmp(field, "lock") == 0;
+           strcmp(field, "lock") == 0 || strcmp(field, "queue") == 0;
 }
 
 /* Read until Redis' clock shows a later millisecond. */

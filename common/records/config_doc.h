@@ -2,7 +2,7 @@
  *
  * HASH fields: rev; settings (JSON), state, account, keyed, fenced, create_horizon_ms,
  * template, rollout, cordon_until_ms (controlplane); image (JSON), next_generation, lock,
- * fence, row:<id> (skills). Numbers are decimal, keyed is "0" or "1"; rev and state are always
+ * queue, failed, skills:<row>, row:<id> (skills). Numbers are decimal, keyed is "0" or "1"; rev and state are always
  * there. A reader may fetch only some fields: rev, state and those it uses. */
 #pragma once
 

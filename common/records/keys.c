@@ -73,6 +73,16 @@ const char *berth_key_operation(char *buf, const char *tenant, const char *opera
     return make(buf, tenant, "op/", operation);
 }
 
+const char *berth_key_operation_log(char *buf, const char *tenant, const char *operation)
+{
+    return make(buf, tenant, "opl/", operation);
+}
+
+const char *berth_key_queues(char *buf, const char *tenant)
+{
+    return make(buf, tenant, "i/queues", "");
+}
+
 const char *berth_key_request(char *buf, const char *tenant, const char *digest)
 {
     return make(buf, tenant, "rq/", digest);

@@ -23,6 +23,10 @@ const char *berth_key_tenant(char *buf, const char *tenant);
  */
 const char *berth_key_quota(char *buf, const char *tenant);
 const char *berth_key_operation(char *buf, const char *tenant, const char *operation);
+/* STREAM: what an operation has said. */
+const char *berth_key_operation_log(char *buf, const char *tenant, const char *operation);
+/* SET of the tenant's configs that have operations in their queue. */
+const char *berth_key_queues(char *buf, const char *tenant);
 /* HASH, only after a loss: an inbound token as the journals had it. */
 const char *berth_key_inbound(char *buf, const char *tenant, const char *session);
 const char *berth_key_token(char *buf, const char *token_id); /* "berth:token/<id>" */

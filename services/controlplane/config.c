@@ -108,6 +108,18 @@ static char *secrets_text(const struct cp_config *config)
     return json ? berth_json_format(json) : NULL;
 }
 
+static enum berth_code count_queue(const struct berth_doc *doc, struct cp_config *config,
+                                   struct berth_error *err)
+{
+    const char *text = berth_doc_get(doc, "queue");
+    BERTH_AUTO(json_decref) json_t *queue = *text ? json_loads(text, 0, NULL) : json_array();
+
+    if (!json_is_array(queue))
+        return broken(doc, "queue", NULL, err);
+    config->operations = json_array_size(queue);
+    return BERTH_OK;
+}
+
 static enum berth_code count_rows(const struct berth_doc *doc, struct cp_config *config,
                                   struct berth_error *err)
 {
@@ -162,6 +174,8 @@ enum berth_code cp_config_decode(const struct berth_doc *doc, const char *tenant
         code = read_secrets(doc, config, err);
     if (!code)
         code = count_rows(doc, config, err);
+    if (!code)
+        code = count_queue(doc, config, err);
     if (code)
         return code;
     if (!config->info->capabilities)

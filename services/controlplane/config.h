@@ -36,6 +36,7 @@ struct cp_config {
     int64_t read_ms; /* when it was read, by the store's clock; 0: not from there */
     unsigned
         live_snapshots; /* rows building, active or superseded; only where rows were read */
+    size_t operations;  /* of skills, in the queue; the same */
 };
 
 struct cp_config *cp_config_ref(struct cp_config *config);

@@ -202,10 +202,11 @@ static enum berth_code check_unused(struct cp *cp, const struct cp_config_read *
 
     if (code)
         return code;
-    if (n_sessions > 0 || read->config->live_snapshots > 0)
+    if (n_sessions > 0 || read->config->live_snapshots > 0 || read->config->operations > 0)
         return berth_fail(err, BERTH_REASON_CONFIG_IN_USE,
-                          "%lld sessions and %u snapshots use it", (long long)n_sessions,
-                          read->config->live_snapshots);
+                          "%lld sessions, %u snapshots and %zu operations use it",
+                          (long long)n_sessions, read->config->live_snapshots,
+                          read->config->operations);
     return BERTH_OK;
 }
 

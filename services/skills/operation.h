@@ -7,7 +7,10 @@
  * operation into the queue, taking the lock, renewing it and leaving the queue are each one
  * compare-and-set of both documents. What an operation says is the stream opl/<id>, whose
  * entries are numbered by its owner (`<seq>-0`), so that two owners cannot both go on.
- * Ended operations are kept for OPERATION_KEPT_MS. */
+ * Ended operations are kept for OPERATION_KEPT_MS. The config's document also has `failed`
+ * (JSON array of operation ids, newest first): the last failed INSTALL or UNINSTALL of a skill,
+ * until one of that skill is done. None of it is journaled but `failed`: what Redis has lost
+ * was never queued. The set berth:{tenant}:i/queues names the configs that have a queue. */
 #pragma once
 
 #include <jansson.h>
@@ -43,6 +46,7 @@ struct operation {
     int64_t time_limit_ms;
     bool cancel;     /* was asked for */
     unsigned starts; /* how often somebody began it: after a crash it is begun again */
+    char owner[33];  /* the grant of the last start; random */
     /* What it has come to. */
     char row_id[33]; /* ledger row of the present start */
     uint64_t generation;
@@ -59,7 +63,8 @@ void operation_deinit(struct operation *operation);
 
 bool operation_has_ended(const struct operation *operation);
 
-/* Queue a new one; fills operation_id, state, create_ms. env: "NAME=value" pairs, sealed.
+/* Queue a new one; fills operation_id, state, create_ms. env: object of strings, sealed; NULL
+ * or empty: none; FIELD_INVALID (env) where the process has no keys to seal it under.
  * An INSTALL or UNINSTALL of the same skill that still waits in the queue is CANCELLED in the
  * same write ("overtaken by <id>"). With a request_id used within 24 hours the earlier
  * operation is given back, and *ret_is_repeat is set. Errors: CONFIG_NOT_FOUND, OVERLOADED,
@@ -90,7 +95,8 @@ BERTH_MUST_CHECK enum berth_code operation_take(struct skills *skills, const cha
                                                 struct operation_grant *ret, bool *ret_taken,
                                                 struct berth_error *err);
 /* Write the operation as it is now, prolong the lock, learn of cancel and finished (set in
- * grant->operation). Say the step too when it has changed. Errors: LOCK_LOST. */
+ * grant->operation). Says step and percent, too, when they have changed. Errors: LOCK_LOST;
+ * STORE_UNAVAILABLE, OUTCOME_UNKNOWN (it may be tried again). */
 BERTH_MUST_CHECK enum berth_code
 operation_beat(struct skills *skills, struct operation_grant *grant, struct berth_error *err);
 /* An entry of output. Lost output is no error; a lost lock is found by the next beat. */
@@ -102,6 +108,9 @@ BERTH_MUST_CHECK enum berth_code
 operation_end(struct skills *skills, struct operation_grant *grant, struct berth_error *err);
 /* Give the lock up and leave the operation first in the queue (shutdown). */
 void operation_leave(struct skills *skills, struct operation_grant *grant);
+/* Is `lock`, a field of c/<config> as read, this grant's? (For who writes that document over
+ * what he read: the flip.) */
+bool operation_holds(const struct operation_grant *grant, const char *lock);
 
 /* ---- by others */
 
@@ -111,7 +120,9 @@ BERTH_MUST_CHECK enum berth_code operation_cancel(struct skills *skills, const c
                                                   const char *operation_id,
                                                   struct operation *ret,
                                                   struct berth_error *err);
-/* FinishInstallation. */
+/* FinishInstallation: a repeat of the same word is fine. Errors: FIELD_INVALID (operation_id):
+ * it is none of an external installer; CONFLICT: it does not wait for one now, or another word
+ * was said; OPERATION_ENDED. */
 BERTH_MUST_CHECK enum berth_code operation_finish(struct skills *skills, const char *tenant,
                                                   const char *operation_id, bool ok,
                                                   const char *message, struct operation *ret,

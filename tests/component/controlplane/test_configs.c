@@ -290,6 +290,29 @@ START_TEST(config__in_use__identity_kept_and_not_deleted)
 }
 END_TEST
 
+/* Operations of skills that wait or run hold the config, and settings written meanwhile leave
+ * what is the installer's alone. */
+START_TEST(config__operations_wait__kept_and_not_deleted)
+{
+    static const char *const fields[] = {"queue", "lock", "failed", "skills:r1", "next"};
+    SandboxConfig config = settings("c2");
+
+    ck_assert_int_eq(create(&config, "", NULL), BERTH_REASON_NONE);
+    for (size_t i = 0; i < BERTH_COUNT(fields); i++)
+        berth_reply_free(
+            redis_run(town.store, "HSET", "berth:{t1}:c/c2", fields[i], "[\"one\"]", NULL));
+    config.cordoned = true;
+    ck_assert_int_eq(update(&config, "cordoned"), BERTH_REASON_NONE);
+    ck_assert_int_eq(delete_config("c2", false), BERTH_REASON_CONFIG_IN_USE);
+    snprintf(town.fake->account_id, sizeof town.fake->account_id, "store-2");
+    ck_assert_int_eq(update(&config, "options"), BERTH_REASON_CONFIG_IN_USE);
+    for (size_t i = 0; i < BERTH_COUNT(fields); i++)
+        ck_assert_str_eq(town_field(&town, "berth:{t1}:c/c2", fields[i]), "[\"one\"]");
+    berth_reply_free(redis_run(town.store, "HDEL", "berth:{t1}:c/c2", "queue", NULL));
+    ck_assert_int_eq(delete_config("c2", false), BERTH_REASON_NONE);
+}
+END_TEST
+
 /* A cordoned config makes nothing new; what is there goes on. */
 START_TEST(config__cordoned__nothing_new)
 {
@@ -721,6 +744,7 @@ int main(void)
     tcase_add_test(all, config__server_owned_fields__ignored);
     tcase_add_test(all, update_config__mask_and_etag__kept);
     tcase_add_test(all, config__in_use__identity_kept_and_not_deleted);
+    tcase_add_test(all, config__operations_wait__kept_and_not_deleted);
     tcase_add_test(all, config__cordoned__nothing_new);
     tcase_add_test(all, check_config__good_and_bad__told);
     tcase_add_test(all, get_capabilities__of_config_and_session__told);
