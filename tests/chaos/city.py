@@ -24,6 +24,7 @@ LEASE = 3.0  # of a lock, and of the quarantine after a failover
 READY = 2  # RECORD_READY of the local store
 GRACE = 0.1  # of the reaper
 HORIZON = 2.0  # of the backend that gets things wrong
+CARRY = "carry"
 IDLE = pb.common.TimeoutPolicy(idle=duration(3600), on_idle=pb.common.IDLE_ACTION_PAUSE)
 
 
@@ -34,12 +35,13 @@ def ms(seconds):
 class City(TestSuite):
     """cloud: settings of berth-chaos-cloud, or None: the local backend. clocks: names of processes whose
     wall clock step() sets. grace: of the reaper, which sweeps only when it is told to. carry: a rebuild takes the
-    workspace along; else it is dropped."""
+    workspace along; else it is dropped. both: there is also a config CARRY, whose rebuilds do."""
 
     def __init__(self, cloud=None, control_planes=4, bindings=2, clocks=(), grace=ms(GRACE), interval="24h",
-                 pair=True, carry=False):
+                 pair=True, carry=False, both=False):
         self.servers = [f"redis-{letter}" for letter in "ab"] if pair else []
         self.cloud, self.clocks, self.carry = cloud, clocks, carry
+        self.configs = ["local", *([CARRY] if both else [])]
         self.locks = {}
         self.ports = dict(zip(["redis-a", "redis-b", "sentinel"], base.free_ports(3)))
         redis = {"redis": f"sentinel:m@127.0.0.1:{self.ports['sentinel']}", "redis_replicas": "1"} if pair else {}
@@ -66,6 +68,10 @@ class City(TestSuite):
                     config=pb.control.SandboxConfig(tenant_id="default", config_id="local", timeouts=IDLE,
                                                     workspace_on_rebuild=pb.control.WORKSPACE_ON_REBUILD_DROP),
                     update_mask={"paths": ["workspace_on_rebuild", "timeouts"]}))
+            if CARRY in self.configs:
+                self.api.configs.CreateConfig(pb.control.CreateConfigRequest(config=pb.control.SandboxConfig(
+                    tenant_id="default", config_id=CARRY, name=CARRY, backend="local", template_id=quick.TEMPLATE,
+                    timeouts=IDLE, workspace_on_rebuild=pb.control.WORKSPACE_ON_REBUILD_CARRY)))
         except BaseException:
             self.__exit__(*sys.exc_info())
             raise

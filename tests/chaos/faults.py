@@ -12,13 +12,15 @@ import time
 from city import LEASE, base, wait_for
 from turn import flip
 
+WHOM = {"kill-reaper": "reaper", "kill-adapter": "adapter-local", "kill-data": "dataplane"}
+
 
 def schedule(seed, planes, bindings, calls, n, local):
     """[(after how many calls, kind, whom, for how long)], in order."""
     rng = random.Random(f"{seed}/faults")
     kinds = ["pause"] * 3 + ["drop"] * 3 + ["redis"] * 2 + ["failover"] * 2 + ["kill-plane"] * 4 + ["stop-plane"] * 3 + \
         ["kill-binding"] * 3 + ["stop-binding"] * 2 + ["kill-reaper", "sweep", "sweep", "flip", "flip"] + \
-        (["kill-adapter"] * 3 + ["flush"] if local else [])
+        (["kill-adapter"] * 3 + ["kill-data", "flush"] if local else [])
     drawn = []
     for i in range(n):
         # Each kind once, as far as there is room; then as it comes.
@@ -28,16 +30,20 @@ def schedule(seed, planes, bindings, calls, n, local):
         drawn.append((kind, whom, round(seconds, 2)))
     rng.shuffle(drawn)
     at = sorted(rng.randrange(calls * 95 // 100) for _ in drawn)
-    return [(when, *what) for when, what in zip(at, drawn)]
+    # What was adopted lately is spared by a flip: there is one before anything can be lost, and some more.
+    flips = [0, *(rng.randrange(calls * 95 // 100) for _ in range(n // 10))] if local else []
+    return sorted([(when, *what) for when, what in zip(at, drawn)] + [(when, "flip", "-", 0) for when in flips], key=lambda each: each[0])
 
 
 class Saboteur:
-    """Carries out a schedule beside a load; two faults at a time at most. kills: processes killed."""
+    """Carries out a schedule beside a load; two faults at a time at most. done: those that were faults; kills: processes
+    killed; flushed: when Redis was emptied."""
 
     def __init__(self, city, load, faults):
         self.city, self.load, self.faults = city, load, faults
         self.kills = self.done = self.flips = 0
         self.wrong = []
+        self.flushed = []  # ns
         self.turn = threading.Lock()
         self.threads = [threading.Thread(target=self.run) for _ in range(2)]
 
@@ -51,7 +57,7 @@ class Saboteur:
                     time.sleep(0.005)
             try:
                 self.carry_out(kind, whom, seconds)
-                self.done += 1
+                self.done += kind not in ("flip", "sweep")
             except (base.SuiteError, OSError, subprocess.SubprocessError) as error:
                 self.wrong.append(f"{kind} {whom}: {error}")
 
@@ -85,9 +91,10 @@ class Saboteur:
             self.flips += 1
             flip(city, self.flips)
         elif kind == "flush":
+            self.flushed.append(time.monotonic_ns())
             city.redis_cli("flushall")
         else:
-            city.kill_and_start(whom if whom != "-" else {"kill-reaper": "reaper", "kill-adapter": "adapter-local"}[kind])
+            city.kill_and_start(whom if whom != "-" else WHOM[kind])
             self.kills += 1
 
     def __enter__(self):

@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 
-from city import Failure, pb
+from city import CARRY, Failure, pb
 
 BURST = 8  # resolves of one session that start together
 TRIES, PAUSE = 12, 0.1
@@ -16,17 +16,18 @@ HONEST = {"UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "UNKNOWN", "CANCELLED",
 class Load:
     """`calls` resolves of `sessions` sessions from `threads` threads. Before some bursts the session is
     deleted (that share of them), paused, or its sandbox killed; kill(session) does the last and says when and
-    which."""
+    which. Those of `kept`, which have files and a config that carries them, are only paused."""
 
-    def __init__(self, city, seed, calls, sessions, kill, deleted=0.08, threads=48):
+    def __init__(self, city, seed, calls, sessions, kill, deleted=0.08, threads=48, kept=()):
         self.city, self.seed, self.calls, self.sessions, self.kill = city, seed, calls, sessions, kill
-        self.deleted = deleted
+        self.deleted, self.kept = deleted, kept
         self.count, self.over = 0, False
         self.lock = threading.Lock()
         self.answers = []  # (begin ns, end ns, session, sandbox)
         self.failures = collections.Counter()
         self.outcomes = collections.Counter()
         self.killed = {}  # sandbox: ns
+        self.lost = []  # workspaces of kept sessions, as they were told
         self.bad = []
         self.planes = city.planes()
         self.threads = [threading.Thread(target=self.run) for _ in range(threads)]
@@ -36,7 +37,10 @@ class Load:
     def draw(self):
         session, dice = f"s{self.plan.randrange(self.sessions)}", self.plan.random()
         trick = "delete" if dice < self.deleted else "pause" if dice > 0.97 else "kill" if dice > 0.93 else ""
-        return session, trick
+        return session, trick if trick == "pause" or session not in self.kept else ""
+
+    def config(self, session):
+        return CARRY if session in self.kept else "local"
 
     def run(self):
         while True:
@@ -75,7 +79,7 @@ class Load:
         for attempt in range(TRIES):
             begin = time.monotonic_ns()
             try:
-                answer = self.city.clients[plane].resolve(session, config="local", recreate=True, timeout=20)
+                answer = self.city.clients[plane].resolve(session, config=self.config(session), recreate=True, timeout=20)
                 break
             except Failure as failure:
                 self.note("resolve", failure)
@@ -86,6 +90,8 @@ class Load:
         else:
             return
         end = time.monotonic_ns()
+        if session in self.kept and any(word.startswith("workspace") for word in answer.lost):
+            self.lost.append(f"{session}: {list(answer.lost)}")
         self.answers.append((begin, end, session, answer.session.sandbox.sandbox_id))
         self.outcomes[pb.control.ResolveOutcome.Name(answer.outcome).removeprefix("RESOLVE_OUTCOME_")] += 1
 

@@ -7,7 +7,7 @@ import sys
 import time
 
 import faults
-from city import GRACE, HORIZON, HERE, LEASE, City, ms, wait_for
+from city import CARRY, GRACE, HORIZON, HERE, LEASE, City, ms, wait_for
 from load import Lives, Load, handed_out_dead, handed_out_twice
 
 
@@ -56,9 +56,47 @@ def whole(lives, held, sweep, check, killed=()):
     check(not extra and not gone, len(extra), "are not bound:", extra[:5], len(gone), "bound ones are gone:", gone[:5])
 
 
-def resolve_all(city, n):
+def resolve_all(city, n, load):
     """{session: sandbox} of all that are resolved once more."""
-    return {f"s{i}": city.api.resolve(f"s{i}", config="local", recreate=True).session.sandbox.sandbox_id for i in range(n)}
+    return {session: city.api.resolve(session, config=load.config(session), recreate=True).session.sandbox.sandbox_id
+            for session in (f"s{i}" for i in range(n))}
+
+
+class Files:
+    """Every tenth session has files from before the races, and a config that carries them."""
+    WRITE = "cd /workspace && mkdir -p a/b && head -c 20000 /dev/urandom > a/b/random && echo {} > mark && ln -s ../mark a/link"
+    READ = "cd /workspace && cat a/link && sha256sum a/b/random"
+
+    def __init__(self, city, n):
+        self.city, self.sums = city, {}
+        for session in (f"s{i}" for i in range(0, n, 10)):
+            city.api.resolve(session, config=CARRY)
+            city.api.run(session, self.WRITE.format(session))
+            self.sums[session] = self.read(session)
+
+    def read(self, session):
+        told = self.city.api.run(session, self.READ, text=True)
+        return told.stdout_text or told.stderr_text
+
+    def judge(self, lives, flushed, check):
+        """All are what they were. Excused is who was between two sandboxes when Redis was emptied: that a workspace
+        waits is not in the journal. How often they went to another sandbox."""
+        wrong, excused, moved = [], [], 0
+        for session, before in self.sums.items():
+            boxes = sorted((box for box in lives.made if lives.session[box] == session), key=lives.made.get)
+            moved += len(boxes) - 1
+            now = self.read(session)
+            if now == before:
+                continue
+            spans = [(lives.gone.get(one, 1 << 62), lives.made[other]) for one, other in zip(boxes, boxes[1:])]
+            room = int(2 * LEASE * 1e9)
+            between = any(min(gone, made) - room < when < max(gone, made) + room for gone, made in spans for when in flushed)
+            (excused if between else wrong).append(f"{session}: {before!r} became {now!r} over {boxes}")
+        check(moved, "no workspace went to another sandbox")
+        check(not wrong, len(wrong), "workspaces are not what they were:", wrong[:5])
+        if excused:
+            print(f"excused, as Redis was emptied: {excused}", file=sys.stderr)
+        return f"{len(self.sums)} workspaces carried {moved} times" + (f", {len(excused)} of them lost with Redis" if excused else "")
 
 
 def run(city, size, seed, load, check):
@@ -74,7 +112,7 @@ def run(city, size, seed, load, check):
 
 def local(size, seed, check):
     """0 sessions with two live sandboxes at any time, says the store itself."""
-    with City() as city, Watched(city) as watched:
+    with City(both=True) as city, Watched(city) as watched:
         boxes = {}
 
         def kill(session):
@@ -88,7 +126,8 @@ def local(size, seed, check):
                     when = city.kill_box(box)
                     return (box, when) if when else None
             return None
-        load = Load(city, seed, size.calls, size.sessions, kill)
+        files = Files(city, size.sessions)
+        load = Load(city, seed, size.calls, size.sessions, kill, kept=files.sums)
         saboteur = run(city, size, seed, load, check)
         sweep = settle(city, LEASE)
         held, _ = city.bound()
@@ -98,9 +137,11 @@ def local(size, seed, check):
         wrong = handed_out_twice(load.answers, lives, load.killed) + handed_out_dead(load.answers, lives, load.killed)
         check(not wrong, len(wrong), "times:", wrong[:5])
         whole(lives, held, sweep, check, load.killed)
-        again = resolve_all(city, size.sessions)
+        check(not load.lost, "workspaces are told to be lost:", load.lost[:5])
+        carried = files.judge(lives, saboteur.flushed, check)
+        again = resolve_all(city, size.sessions, load)
         check(len(set(again.values())) == size.sessions, "every session has a sandbox of its own again")
-        return f"{len(load.answers)} answers, {len(lives.made)} sandboxes made, {saboteur.done} faults, {saboteur.kills} kills"
+        return f"{len(load.answers)} answers, {len(lives.made)} sandboxes made, {carried}, {saboteur.done} faults, {saboteur.flips} flips, {saboteur.kills} kills"
 
 
 def cloud(size, seed, check):
@@ -115,7 +156,7 @@ def cloud(size, seed, check):
         wrong = handed_out_twice(load.answers, lives, {}) + handed_out_dead(load.answers, lives, {})
         check(not wrong, len(wrong), "times:", wrong[:5])
         whole(lives, held, sweep, check)
-        again = resolve_all(city, size.sessions)
+        again = resolve_all(city, size.sessions, load)
         check(len(set(again.values())) == size.sessions, "every session has a sandbox of its own again")
         extra = len(lives.made) - len({box for _, _, _, box in load.answers})
-        return f"{len(load.answers)} answers, {len(lives.made)} sandboxes made, {extra} of them never handed out, {saboteur.done} faults, {saboteur.kills} kills"
+        return f"{len(load.answers)} answers, {len(lives.made)} sandboxes made, {extra} of them never handed out, {saboteur.done} faults, {saboteur.flips} flips, {saboteur.kills} kills"
