@@ -19,23 +19,28 @@ enum {
 static struct {
     int keyed, fenced;    /* the backend */
     int start;            /* 0: no record, 1: nothing bound, 2: sandbox 1 bound, generation 1,
-                             3: sandbox 2 bound, and 1 left over by a create that was lost */
+                             3: sandbox 2 bound, and 1 left over by a create that was lost,
+                             4: nothing bound, and 1 and 2 left over */
     int a, b, r;          /* rounds of the two control planes and the reaper */
     int wants;            /* of B: set of enum binding_want_kind */
     int idle;             /* the reaper has the idle policy, too: 1 pause, 2 kill, 4 delete */
+    int looks;            /* it looks at the bound one (1), pauses those beside it (2), does
+                             nothing else (4) */
+    int pauses;           /* the backend can pause what is found beside the one to adopt */
+    int hand;             /* sandboxes that are paused, resumed, ended by hand */
     int turns, use;       /* turns of A; A holds use tokens, too */
     int flips, back;      /* of the image; the last one goes back to generation 1 */
     int expire;           /* locks that run out while they are believed */
     int late, lost;       /* calls given up while they are on their way; calls dropped */
     int crash, unknown;   /* crashes of holders; commits whose answer is lost */
     int failover, wipe;   /* of the store */
-    int renew, dies, lie; /* turn deadlines that pass; sandboxes that die; bare 404s */
+    int renew, dies, lie; /* turn deadlines that pass; sandbox that dies; bare 404s */
     int split;            /* reading and writing of Acquire apart */
     int twice;            /* a second sandbox is no surprise */
     /* Rules that are broken. */
     int no_condemn, no_fence, no_key, no_turns_compared, counter, bare_404, delete_others,
         spend_later, no_quarantine, no_unsure, no_horizon, fence_from_zero, no_epoch,
-        forget_sent, no_wait, renew_all, old_list, blind_acquire, blind_commit;
+        forget_sent, no_wait, renew_all, old_list, send_unbelieved, blind_acquire, blind_commit;
 } cfg;
 
 static const struct {
@@ -54,6 +59,9 @@ static const struct {
     CFG(r),
     CFG(wants),
     CFG(idle),
+    CFG(looks),
+    CFG(pauses),
+    CFG(hand),
     CFG(turns),
     CFG(use),
     CFG(flips),
@@ -87,6 +95,7 @@ static const struct {
     CFG(no_wait),
     CFG(renew_all),
     CFG(old_list),
+    CFG(send_unbelieved),
     CFG(blind_acquire),
     CFG(blind_commit),
 #undef CFG
@@ -263,6 +272,10 @@ static struct acquired acquire(int c, int want, int s, int failed, int idle_kill
     store(read, answer, c);
     if (ret.decision >= VERIFY) {
         now.h[c] = model_grant(seen, ret.decision, want, failed, now.generation, op.turn);
+        now.b[c] = model_grant_beside(seen, want, s);
+        now.b[c].pauses = cfg.pauses;
+        if (!cfg.pauses) /* matters only with two to choose from */
+            now.b[c].turn = now.b[c].use = 0;
         if (want == IDLE && idle_kills)
             now.h[c].want = TO_KILL;
         now.grants++;
@@ -354,6 +367,12 @@ static int commit_gone(int c, int s)
     return result;
 }
 
+static void forget(int c)
+{
+    now.h[c].all = 0;
+    now.b[c].all = 0;
+}
+
 static int commit_patch(int c, int s, int power)
 {
     union model_op op = new_op(MODEL_PATCH);
@@ -361,6 +380,23 @@ static int commit_patch(int c, int s, int power)
     op.s = s;
     op.power = power;
     return commit(c, op);
+}
+
+/* What a commit says of the power after this step; 0: nothing. */
+static int patch_power(int c, int step)
+{
+    switch (step) {
+    case DO_PAUSE:
+    case DO_REST:
+        return 3;
+    case DO_NOTE:
+        return now.h[c].seen == 2 ? 3 : 1;
+    case DO_KEEP:
+    case DO_TELL_OTHER:
+        return 0;
+    default:
+        return 1;
+    }
 }
 
 static int commit_settled(int c, int attempt)
@@ -388,7 +424,7 @@ static void release(int c)
 
     op.settle = now.h[c].attempt;
     (void)commit(c, op);
-    now.h[c].all = 0;
+    forget(c);
 }
 
 /* -------------------------------------------------------------------------- turns */
@@ -445,11 +481,13 @@ static unsigned unsettled(int c)
 
 static union model_step plan(int c)
 {
-    unsigned attempts = 0;
+    unsigned attempts = 0, fences = 0;
 
-    for (int s = 1; s <= MODEL_SANDBOXES; s++)
+    for (int s = 1; s <= MODEL_SANDBOXES; s++) {
         attempts |= (unsigned)now.sattempt[s] << 4 * s;
-    return model_plan(now.h[c], attempts, unsettled(c), cfg.keyed);
+        fences |= (cfg.fenced ? (unsigned)now.sfence[s] : 0) << 4 * s;
+    }
+    return model_plan(now.h[c], now.b[c], attempts, fences, unsettled(c), cfg.keyed);
 }
 
 static unsigned list(void)
@@ -460,6 +498,25 @@ static unsigned list(void)
         if (now.st[s] == RUNS || now.st[s] == SLEEPS)
             found |= 1U << s;
     return found;
+}
+
+static unsigned running(void)
+{
+    unsigned found = 0;
+
+    for (int s = 1; s <= MODEL_SANDBOXES; s++)
+        if (now.st[s] == RUNS)
+            found |= 1U << s;
+    return found;
+}
+
+/* A list, whole. */
+static void look_around(int c)
+{
+    now.h[c].found = list();
+    now.h[c].listed = 1;
+    now.h[c].open = cfg.old_list ? 0 : unsettled(c) & 255;
+    now.b[c].runs = cfg.pauses ? running() : 0;
 }
 
 static int n_live(void)

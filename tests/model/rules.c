@@ -332,9 +332,13 @@ static union model_answer ask_blind(union model_doc *doc, union model_op op)
     }
     if (op.blind & BLIND_BOUND && !seen.bound && op.s)
         seen.condemned |= 1U << op.s & 0xf;
+    if (op.blind & BLIND_BESIDE && op.want == BINDING_WANT_STILL && seen.bound == op.s)
+        seen.bound = op.s % MODEL_SANDBOXES + 1;
     ret = ask(&seen, op);
     if (ret.reason)
         return ret;
+    if (op.blind & BLIND_BESIDE && !(ret.dirty & 1U << BINDING_PART_BINDING))
+        hidden |= 1U << BINDING_PART_BINDING;
     /* What was hidden is still there, unless the rule has written it. */
     if (op.blind & BLIND_TOKENS && !(ret.dirty & 1U << BINDING_PART_TURNS))
         hidden |= 1U << BINDING_PART_TURNS;

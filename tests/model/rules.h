@@ -68,6 +68,7 @@ enum {
     BLIND_STATE = 8,     /* that the session is being deleted */
     BLIND_YOUNG = 16,    /* that the binding was adopted lately */
     BLIND_BOUND = 32,    /* nothing bound counts as evidence for the reaper */
+    BLIND_BESIDE = 64,   /* STILL: that it is the bound one */
 };
 
 union model_op {
@@ -93,7 +94,7 @@ union model_op {
         uint64_t unsure : 1;
         uint64_t keyed : 1;
         uint64_t now : 4; /* fences are above it */
-        uint64_t blind : 6;
+        uint64_t blind : 7;
     };
 };
 
@@ -148,6 +149,19 @@ union model_holder {
     };
 };
 
+/* And of the sandboxes beside the bound one. */
+union model_beside {
+    uint16_t all;
+    struct {
+        uint16_t turn : 2;    /* named by a live turn when the lock was granted */
+        uint16_t use : 2;     /* and by a use */
+        uint16_t runs : 4;    /* set of those on the list that ran then */
+        uint16_t stilled : 4; /* set of those that were paused, or could not be */
+        uint16_t other : 2;   /* STILL: this one */
+        uint16_t pauses : 1;  /* the backend can pause */
+    };
+};
+
 union model_step {
     uint64_t all;
     struct {
@@ -160,9 +174,11 @@ union model_step {
 /* The grant that `doc` holds for decision, as the holder reads it. */
 union model_holder model_grant(union model_doc doc, unsigned decision, unsigned want,
                                unsigned failed, unsigned gen, unsigned turn);
-/* plan_next(). attempts: 4 bits for each sandbox, by its number; unsettled: creates of these
- * attempts may still land. */
-union model_step model_plan(union model_holder holder, unsigned attempts, unsigned unsettled,
+union model_beside model_grant_beside(union model_doc doc, unsigned want, unsigned s);
+/* plan_next(). attempts, fences: 4 bits for each sandbox, by its number; unsettled: creates of
+ * these attempts may still land. */
+union model_step model_plan(union model_holder holder, union model_beside beside,
+                            unsigned attempts, unsigned fences, unsigned unsettled,
                             unsigned keyed);
 void model_note_gone(union model_holder *holder, unsigned s);
 

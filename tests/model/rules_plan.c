@@ -26,6 +26,8 @@ SAME(REAP, BINDING_WANT_REAP);
 SAME(ADOPT, BINDING_WANT_ADOPT);
 SAME(IDLE, BINDING_WANT_IDLE);
 SAME(FINISH, BINDING_WANT_FINISH);
+SAME(OBSERVE, BINDING_WANT_OBSERVE);
+SAME(STILL, BINDING_WANT_STILL);
 SAME(TO_KILL, PLAN_IDLE_KILL);
 SAME(TO_KILL, PLAN_IDLE_PAUSE + 1);
 SAME(DO_FAIL, PLAN_STEP_FAIL);
@@ -47,6 +49,9 @@ SAME(DO_TOMBSTONE, PLAN_STEP_TOMBSTONE);
 SAME(DO_STILL, PLAN_STEP_STILL);
 SAME(DO_REST, PLAN_STEP_REST);
 SAME(DO_REAPED, PLAN_STEP_REAPED);
+SAME(DO_NOTE, PLAN_STEP_NOTE);
+SAME(DO_STILL_OTHER, PLAN_STEP_STILL_OTHER);
+SAME(DO_TELL_OTHER, PLAN_STEP_TELL_OTHER);
 
 enum { LISTED = 5, NOW = 10 };
 
@@ -68,7 +73,8 @@ union model_holder model_grant(union model_doc doc, unsigned decision, unsigned 
         [BINDING_WANT_PAUSE] = PLAN_PAUSE,   [BINDING_WANT_RESUME] = PLAN_RESUME,
         [BINDING_WANT_DELETE] = PLAN_DELETE, [BINDING_WANT_REAP] = PLAN_REAP,
         [BINDING_WANT_ADOPT] = PLAN_ADOPT,   [BINDING_WANT_IDLE] = PLAN_IDLE_PAUSE,
-        [BINDING_WANT_FINISH] = PLAN_DELETE,
+        [BINDING_WANT_FINISH] = PLAN_DELETE, [BINDING_WANT_OBSERVE] = PLAN_OBSERVE,
+        [BINDING_WANT_STILL] = PLAN_STILL,
     };
     union model_holder h = {.all = 0};
 
@@ -89,6 +95,16 @@ union model_holder model_grant(union model_doc doc, unsigned decision, unsigned 
     return h;
 }
 
+union model_beside model_grant_beside(union model_doc doc, unsigned want, unsigned s)
+{
+    union model_beside b = {.all = 0};
+
+    b.turn = doc.turn_live ? doc.turn_uses : 0;
+    b.use = doc.use_live ? doc.use_uses : 0;
+    b.other = want == BINDING_WANT_STILL ? s & 3 : 0;
+    return b;
+}
+
 static void add_intent(struct plan_state *plan, enum plan_intent_kind kind, unsigned s,
                        unsigned attempt, int64_t until_ms)
 {
@@ -99,8 +115,8 @@ static void add_intent(struct plan_state *plan, enum plan_intent_kind kind, unsi
     plan_note_intent(plan, &intent);
 }
 
-static void unpack(union model_holder h, unsigned attempts, unsigned unsettled,
-                   struct plan_state *plan)
+static void unpack(union model_holder h, union model_beside b, unsigned attempts,
+                   unsigned fences, unsigned unsettled, struct plan_state *plan)
 {
     plan->want = (enum plan_want)h.want;
     plan->decision = (enum plan_decision)h.decision;
@@ -117,7 +133,10 @@ static void unpack(union model_holder h, unsigned attempts, unsigned unsettled,
     plan->used = h.used;
     plan->must_list = h.must_list;
     plan->listed = h.listed;
+    plan->can_pause = b.pauses;
+    plan->other_stilled = b.stilled >> b.other & 1;
     name_sandbox(plan->sandbox_id, sizeof plan->sandbox_id, h.bound);
+    name_sandbox(plan->other_id, sizeof plan->other_id, b.other);
     for (unsigned s = 1; s <= MODEL_SANDBOXES; s++) {
         struct plan_candidate *found = &plan->candidates[plan->n_candidates];
 
@@ -129,6 +148,10 @@ static void unpack(union model_holder h, unsigned attempts, unsigned unsettled,
             continue;
         found->create_ms = s; /* numbered in the order of their creation */
         found->attempt[0] = attempts >> 4 * s & 15;
+        found->fence = fences >> 4 * s & 15;
+        found->named = s == b.turn ? 1 : s == b.use ? 2 : 0;
+        found->runs = b.runs >> s & 1;
+        found->stilled = b.stilled >> s & 1;
         name_sandbox(found->sandbox_id, sizeof found->sandbox_id, s);
         plan->n_candidates++;
     }
@@ -141,14 +164,15 @@ static void unpack(union model_holder h, unsigned attempts, unsigned unsettled,
 }
 
 /* The plan's lists are long: it is cleared once, and after each use only as far as used. */
-union model_step model_plan(union model_holder holder, unsigned attempts, unsigned unsettled,
+union model_step model_plan(union model_holder holder, union model_beside beside,
+                            unsigned attempts, unsigned fences, unsigned unsettled,
                             unsigned keyed)
 {
     static struct plan_state plan;
     struct plan_step step;
     union model_step ret = {.all = 0};
 
-    unpack(holder, attempts, unsettled, &plan);
+    unpack(holder, beside, attempts, fences, unsettled, &plan);
     plan.keyed = keyed != 0;
     step = plan_next(&plan);
     ret.kind = step.kind & 31;
@@ -163,7 +187,7 @@ void model_note_gone(union model_holder *h, unsigned s)
     static struct plan_state plan;
     char name[4];
 
-    unpack(*h, 0, 0, &plan);
+    unpack(*h, (union model_beside){.all = 0}, 0, 0, 0, &plan);
     name_sandbox(name, sizeof name, s);
     plan_note_gone(&plan, name);
     h->condemned = h->pausing = h->found = 0;

@@ -10,13 +10,15 @@
  *   A        a control plane that serves one turn: BeginTurn, resolves with its token, EndTurn
  *   B        a control plane that serves somebody else: ensure, existing, pause, resume, delete
  *   REAPER   lists, asks for what it has evidence against, adopts what nobody owns; the idle policy
- *            (pause, kill, delete); the recovery pass, which is its adoption while the epoch is missing
+ *            (pause, kill, delete); looks at the bound one and writes down what its backend did to it;
+ *            pauses what runs beside it; the recovery pass, which is its adoption while the epoch is missing
  *   Client   of the turn: renews, also late or after a loss; holds use tokens (a stream)
  *   Installer  flips the image, again, back
  *   Clock    locks, deadlines, youth and quarantine that run out
  *   Store    a replica that lags, a failover that forgets what no replica had, an emptied index
  *   Backend  creates, deletes and pauses take effect when they like, also after their caller gave
- *            up, crashed, or lost its lock; keyed and fenced (local), or neither
+ *            up, crashed, or lost its lock; keyed and fenced (local), or neither; pauses, resumes and
+ *            ends sandboxes by itself, or its operator does
  * A holder commits and calls step by step, and may crash, stall past its lease, or not be answered
  * between any two steps. A write is decided and written at once (a compare-and-set of a random
  * revision amounts to that); `split` has reading and writing of Acquire and of condemning apart.
@@ -25,10 +27,11 @@
  * for each holder and one that was given up; the numbers of rounds and of faults stand in runs.txt.
  *
  * Not modelled: more than one session, config or account (so neither ACCOUNT_CHANGED nor pins);
- * labels, endpoints, events, losses as they are told; carrying /workspace over; time in numbers (a
- * deadline has passed or not; create_horizon and call_horizon are kept exactly, and duplicate_grace
- * outlasts a turn); lists that lag; a connect that takes effect late (what runs is the safe state);
- * two failovers at once, or one together with an emptied index; Redis' own replication protocol.
+ * labels, endpoints, inbound tokens, events, losses as they are told; which of several was bound last
+ * (F17); carrying /workspace over; time in numbers (a deadline has passed or not; create_horizon and
+ * call_horizon are kept exactly, and duplicate_grace outlasts a turn); lists that lag; a connect that
+ * takes effect late (what runs is the safe state); two failovers at once, or one together with an
+ * emptied index; Redis' own replication protocol.
  *
  * What is checked: the invariants of the design that concern one session, by their numbers.
  *   1 at most one sandbox is handed out at a time; where create is keyed none is made beside one
@@ -65,6 +68,7 @@ c_state "union model_doc doc" "Global"
 c_state "union model_doc kept" "Global"      /* what the replica has */
 c_state "union model_doc snap[3]" "Global"   /* what was read, where reading and writing are apart */
 c_state "union model_holder h[3]" "Global"   /* what each holder knows */
+c_state "union model_beside b[3]" "Global"   /* and of what is beside the bound one */
 byte rev, kept_rev, snap_rev[3], snap_stale[3];
 bit snap_quarantine[3], snap_unsure[3];
 bit unconfirmed[3];                          /* waits for the replica */
@@ -97,7 +101,7 @@ bit gStreamCalled = 1;
 byte gDead;       /* set of the sandboxes for which a delete was sent */
 byte gHanded;     /* handed out last */
 byte gFence;      /* highest fence granted */
-byte nExpire, nCrash, nLate, nUnknown, nTurns, nFlips, nDeadlines;
+byte nExpire, nCrash, nLate, nUnknown, nTurns, nFlips, nDeadlines, nHand;
 byte slot, verdict, again, wrote;
 
 c_code { \#include "tests/model/glue.h" }
@@ -109,6 +113,8 @@ c_code { \#include "tests/model/glue.h" }
 #define held(s) ((gLive && gUse == s) || (gStream && gStreamUse == s))
 /* Neither a loss nor an adoption refuses an explicit pause: the turn may not be known (again). */
 #define pausable(s) (!(gLive && gUse == s) || gFrozen || c_expr { cfg.failover || cfg.wipe })
+/* What is paused beside the bound one is used by nobody, nor by a stream. */
+#define stillable(s) (pausable(s) && (!(gStream && gStreamUse == s) || c_expr { cfg.failover || cfg.wipe }))
 #define deleting (c_expr { now.doc.state != 1 })
 
 /* ------------------------------------------------------------------------ backend */
@@ -275,6 +281,7 @@ inline hand_out()
 /* A second one goes only after duplicate_grace, and a turn has resolved again by then. */
 #define grace(s) (!held(s) || c_expr { !cfg.wipe })
 
+#define sweeps c_expr { !(cfg.looks & 4) }
 #define for_use (c != REAPER && (w == ENSURE || w == EXISTING || w == RESUME))
 
 /* Committed, and the lock given back by it. */
@@ -284,15 +291,15 @@ inline finish()
 	:: for_use -> hand_out()
 	:: else
 	fi;
-	c_code { now.h[PCP->c].all = 0; }
+	c_code { forget(PCP->c); }
 }
 
 inline check_grant()
 {
 	printf("%d: wants %d, is granted %d with attempt %d\n", c, w, r, grants);
 	/* 8: nothing is created, rebuilt or reaped in quarantine or while the index is lost */
-	HOLDS(8, !(quarantine && (r == REBUILD || r == CREATE || w == REAP || w == IDLE)));
-	HOLDS(8, epoch || w == ADOPT || r == VERIFY || w == WANT_PAUSE || w == WANT_DELETE || w == FINISH);
+	HOLDS(8, !(quarantine && (r == REBUILD || r == CREATE || w == REAP || w == IDLE || w == STILL)));
+	HOLDS(8, epoch || w == ADOPT || (r == VERIFY && w != STILL) || w == WANT_PAUSE || w == WANT_DELETE || w == FINISH);
 	/* 7: nothing is deleted on absence */
 	HOLDS(7, w != REAP || k);
 	/* 5: fences never go back */
@@ -325,11 +332,14 @@ choose:	atomic {
 		:: c == B && c_expr { cfg.wants & 1 << 3 } -> w = WANT_PAUSE
 		:: c == B && c_expr { cfg.wants & 1 << 4 } -> w = RESUME
 		:: c == B && c_expr { cfg.wants & 1 << 5 } -> w = WANT_DELETE
-		:: c == REAPER && epoch && live(1) && grace(1) -> w = REAP; s = 1
-		:: c == REAPER && epoch && live(2) && grace(2) -> w = REAP; s = 2
-		:: c == REAPER && epoch && live(3) && grace(3) -> w = REAP; s = 3
+		:: c == REAPER && c_expr { now.doc.bound && (cfg.looks & 1) } -> w = OBSERVE; c_code { PCP->s = now.doc.bound; }
+		:: c == REAPER && live(1) && c_expr { cfg.looks & 2 } -> w = STILL; s = 1
+		:: c == REAPER && live(2) && c_expr { cfg.looks & 2 } -> w = STILL; s = 2
+		:: c == REAPER && epoch && live(1) && grace(1) && sweeps -> w = REAP; s = 1
+		:: c == REAPER && epoch && live(2) && grace(2) && sweeps -> w = REAP; s = 2
+		:: c == REAPER && epoch && live(3) && grace(3) && sweeps -> w = REAP; s = 3
 		/* found without a binding: adopted; after a loss only when no call of before can land */
-		:: c == REAPER && c_expr { !now.doc.bound && n_live () > 0 } &&
+		:: c == REAPER && c_expr { !now.doc.bound && n_live () > 0 } && sweeps &&
 		   (epoch || c_expr { may_recover () }) -> w = ADOPT
 		:: c == REAPER && epoch && c_expr { now.doc.bound && (cfg.idle & 1) } -> w = IDLE; c_code { PCP->s = now.doc.bound; }
 		:: c == REAPER && epoch && c_expr { now.doc.bound && (cfg.idle & 2) } -> w = IDLE; k = 1; c_code { PCP->s = now.doc.bound; }
@@ -398,7 +408,7 @@ hold:	atomic {
 		r = 0; s = 0;
 		if
 		:: c_expr { !now.h[PCP->c].believed } -> goto giveup
-		:: nCrash < c_expr { cfg.crash } -> nCrash++; printf("%d: crashes\n", c); c_code { now.h[PCP->c].all = 0; }; goto next
+		:: nCrash < c_expr { cfg.crash } -> nCrash++; printf("%d: crashes\n", c); c_code { forget(PCP->c); }; goto next
 		:: true
 		fi;
 		c_code {
@@ -414,7 +424,8 @@ hold:	atomic {
 		printf("%d: step %d on %d\n", c, k, s);
 		if
 		/* Nothing is sent by who does not believe in the lock any more. */
-		:: (k == DO_DELETE || k == DO_PAUSE || k == DO_STILL || k == DO_CREATE || k == DO_CONNECT || k == DO_ADOPT) && c_expr { !now.h[PCP->c].believed } -> goto giveup
+		:: (k == DO_DELETE || k == DO_PAUSE || k == DO_STILL || k == DO_CREATE || k == DO_CONNECT || k == DO_ADOPT ||
+		    (k == DO_STILL_OTHER && c_expr { !cfg.send_unbelieved })) && c_expr { !now.h[PCP->c].believed } -> goto giveup
 		:: else
 		fi;
 		if
@@ -432,7 +443,7 @@ hold:	atomic {
 			fi;
 			send(DELETE)
 		:: k == DO_LIST ->
-			c_code { now.h[PCP->c].found = list(); now.h[PCP->c].listed = 1; now.h[PCP->c].open = cfg.old_list ? 0 : unsettled(PCP->c) & 255; };
+			c_code { look_around(PCP->c); };
 			goto hold
 		:: k == DO_SETTLE ->
 			c_code { PCP->r = commit_settled(PCP->c, PCP->s); };
@@ -469,7 +480,12 @@ hold:	atomic {
 			await();
 			if :: r -> goto giveup :: else -> goto hold fi
 		:: k == DO_STILL && c_expr { now.h[PCP->c].paused } -> goto still
-		:: k == DO_REST -> goto patch
+		:: k == DO_REST || k == DO_NOTE -> goto patch
+		:: k == DO_TELL_OTHER -> c_code { PCP->s = now.h[PCP->c].bound; }; goto patch
+		:: k == DO_STILL_OTHER ->
+			/* 2: nor one for what is not bound, as far as anybody knows that it is used */
+			HOLDS(2, stillable(s) || !live(s));
+			send(PAUSE)
 		:: k == DO_PAUSE || (k == DO_STILL && c_expr { !now.h[PCP->c].paused }) ->
 			/* 2: no pause is sent for what a live turn names */
 			HOLDS(2, pausable(s));
@@ -480,7 +496,7 @@ hold:	atomic {
 			if :: r -> goto giveup :: else fi;
 			printf("%d: the session is deleted\n", c);
 			gTurn = 0; gLive = 0; gUse = 0; gFrozen = 0; gStream = 0; gStreamUse = 0; gHanded = 0;
-			c_code { now.h[PCP->c].all = 0; };
+			c_code { forget(PCP->c); };
 			goto next
 		fi
 	};
@@ -496,6 +512,10 @@ hold:	atomic {
 		:: k == DO_PAUSE && r == OK -> r = 0; goto patch
 		:: k == DO_STILL && r == OK -> goto still
 		:: (k == DO_PAUSE || k == DO_STILL) && r == NOT_THERE -> c_code { now.h[PCP->c].seen = 5; }; goto hold
+		:: k == DO_STILL_OTHER && r == NOT_THERE && w != STILL -> c_code { model_note_gone(&now.h[PCP->c], PCP->s); }; goto hold
+		/* One beside an adoption is paused if that is possible, and not waited for. */
+		:: k == DO_STILL_OTHER && (r == OK || (r == TOO_LOW && w != STILL)) -> c_code { now.b[PCP->c].stilled |= 1 << PCP->s; }; goto hold
+		:: k == DO_STILL_OTHER && r != OK && w == STILL -> goto giveup
 		:: k == DO_CREATE && r == OK -> r = 0; goto bind
 		:: k == DO_CREATE && r == EXISTS ->
 			c_code {
@@ -507,7 +527,7 @@ hold:	atomic {
 			};
 			if :: c_expr { now.h[PCP->c].exists == 3 } -> goto giveup :: else -> goto hold fi
 		:: k == DO_CREATE && r == TOO_LOW -> c_code { now.h[PCP->c].sent = 0; }; goto giveup
-		:: k != DO_CREATE && r == TOO_LOW -> goto giveup
+		:: k != DO_CREATE && k != DO_STILL_OTHER && r == TOO_LOW -> goto giveup
 		fi }
 	:: atomic {
 		nLate < c_expr { cfg.late } && call[3] == 0 ->
@@ -516,7 +536,7 @@ hold:	atomic {
 	:: atomic {
 		nCrash < c_expr { cfg.crash } && call[3] == 0 ->
 		nCrash++; printf("%d: crashes\n", c);
-		leave(); c_code { now.h[PCP->c].all = 0; }; goto next }
+		leave(); c_code { forget(PCP->c); }; goto next }
 	fi;
 
 	/* Whether somebody got through before the pause, the backend knows. */
@@ -575,7 +595,7 @@ connect: atomic {
 	};
 
 patch:	atomic {
-		c_code { PCP->r = commit_patch(PCP->c, PCP->s, PCP->k == DO_PAUSE || PCP->k == DO_REST ? 3 : PCP->k == DO_KEEP ? 0 : 1); };
+		c_code { PCP->r = commit_patch(PCP->c, PCP->s, patch_power(PCP->c, PCP->k)); };
 		if :: r == c_expr { DONE } && for_use -> promise() :: else fi;
 		await();
 		if :: r -> goto giveup :: else -> finish(); goto next fi
@@ -595,7 +615,7 @@ bind:	atomic {
 giveup:	atomic {
 		if
 		:: true -> c_code { release(PCP->c); }
-		:: nCrash < c_expr { cfg.crash } -> nCrash++; c_code { now.h[PCP->c].all = 0; }
+		:: nCrash < c_expr { cfg.crash } -> nCrash++; c_code { forget(PCP->c); }
 		fi;
 		r = 0;
 		!unconfirmed[c];
@@ -724,7 +744,12 @@ end:	do
 		c_expr { may_recover () } ->
 		epoch = 1; printf("store: the index is whole again\n") }
 	/* A sandbox dies by itself. */
-	:: atomic { c_expr { cfg.dies } && !over && st[1] == RUNS -> over = 1; st[1] = GONE; printf("  backend: sandbox 1 dies\n") }
+	:: atomic { c_expr { cfg.dies == 1 } && !over && st[1] == RUNS -> over = 1; st[1] = GONE; printf("  backend: sandbox 1 dies\n") }
+	:: atomic { c_expr { cfg.dies == 2 } && !over && st[2] == RUNS -> over = 1; st[2] = GONE; printf("  backend: sandbox 2 dies\n") }
+	/* Or somebody pauses, resumes or ends it by hand. */
+	:: atomic { nHand < c_expr { cfg.hand } && st[1] == RUNS -> nHand++; st[1] = SLEEPS; printf("  backend: sandbox 1 is paused by hand\n") }
+	:: atomic { nHand < c_expr { cfg.hand } && st[1] == SLEEPS -> nHand++; st[1] = RUNS; printf("  backend: sandbox 1 is resumed by hand\n") }
+	:: atomic { nHand < c_expr { cfg.hand } && live(1) -> nHand++; st[1] = GONE; printf("  backend: sandbox 1 is ended by hand\n") }
 	od
 }
 
@@ -750,6 +775,11 @@ init {
 				now.doc.fence = now.gFence = 2;
 			};
 			made = 2; grants = 2; gHanded = 2;
+			st[1] = RUNS; sgen[1] = 1; sattempt[1] = 1; sfence[1] = 1;
+			st[2] = RUNS; sgen[2] = 1; sattempt[2] = 2; sfence[2] = 2
+		:: c_expr { cfg.start == 4 } ->
+			c_code { now.doc.state = 1; now.doc.fence = now.gFence = 2; };
+			made = 2; grants = 2;
 			st[1] = RUNS; sgen[1] = 1; sattempt[1] = 1; sfence[1] = 1;
 			st[2] = RUNS; sgen[2] = 1; sattempt[2] = 2; sfence[2] = 2
 		fi;

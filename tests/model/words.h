@@ -21,6 +21,8 @@
 #define ADOPT 7
 #define IDLE 8
 #define FINISH 9
+#define OBSERVE 10
+#define STILL 11
 
 /* enum plan_want */
 #define TO_KILL 8
@@ -45,6 +47,9 @@
 #define DO_STILL 16
 #define DO_REST 17
 #define DO_REAPED 18
+#define DO_NOTE 20
+#define DO_STILL_OTHER 21
+#define DO_TELL_OTHER 22
 
 /* a sandbox of the model */
 #define RUNS 1
