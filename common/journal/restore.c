@@ -74,15 +74,17 @@ static enum berth_code read_there(struct back *b, enum record_do *ret, struct be
     return BERTH_OK;
 }
 
-/* Snapshots are found by their ids, too: the index follows from the rows. */
+/* Snapshots are found by their ids, too: the index follows from the rows. Of those that name
+ * the same one, the active row is found. */
 static void index_row(const struct back *b, struct berth_cas *cas,
-                      const struct berth_doc_field *field)
+                      const struct berth_doc_field *field, bool active)
 {
     char key[BERTH_KEY_MAX], place[PLACE_SIZE];
     struct berth_snapshot_row row;
 
     if (strncmp(field->name, "row:", 4) != 0 ||
-        berth_snapshot_row_parse(field->value, &row, NULL) || !row.snapshot_id[0])
+        berth_snapshot_row_parse(field->value, &row, NULL) || !row.snapshot_id[0] ||
+        (strcmp(row.state, "active") == 0) != active)
         return;
     snprintf(place, sizeof place, "%s/%s", b->id, row.row_id);
     berth_cas_write(cas, "HSET", berth_key_snapshot_index(key, b->tenant), row.snapshot_id,
@@ -98,9 +100,9 @@ static void write_doc(const struct back *b, struct berth_cas *cas)
     for (size_t i = 0; i < b->doc.n_fields; i++) {
         berth_cas_hset(cas, b->entry->key, b->doc.fields[i].name, b->doc.fields[i].value,
                        b->doc.fields[i].size);
-        if (b->kind == RECORD_CONFIG)
-            index_row(b, cas, &b->doc.fields[i]);
     }
+    for (size_t i = 0; b->kind == RECORD_CONFIG && i < 2 * b->doc.n_fields; i++)
+        index_row(b, cas, &b->doc.fields[i % b->doc.n_fields], i >= b->doc.n_fields);
     snprintf(marker, sizeof marker, "%" PRId64 " %s", b->entry->time_ms,
              berth_doc_get(&b->doc, "rev"));
     berth_cas_hset(cas, b->entry->key, "restored", marker, strlen(marker));

@@ -138,6 +138,8 @@ static const struct member image_members[] = {
     TEXT(struct berth_image_pointer, account),
     TEXT(struct berth_image_pointer, base_template_id),
     NUMBER(struct berth_image_pointer, build_ms),
+    TEXT(struct berth_image_pointer, row_id),
+    TEXT(struct berth_image_pointer, operation_id),
 };
 
 static enum berth_code parse_image(const char *text, struct berth_image_pointer *ret,
@@ -203,6 +205,7 @@ enum berth_code berth_config_doc_parse(const struct berth_doc *doc,
         return invalid(err, "next_generation", "not a number of at least 1");
     config.keyed_create = strcmp(keyed, "1") == 0;
     config.fenced = strcmp(*fenced ? fenced : keyed, "1") == 0;
+    config.new_sessions_only = strcmp(berth_doc_get(doc, "rollout"), "new_sessions") == 0;
     config.next_generation = (uint64_t)next;
     code = parse_image(berth_doc_get(doc, "image"), &config.image, err);
     if (code)
@@ -225,6 +228,7 @@ static const struct member row_members[] = {
     TEXT(struct berth_snapshot_row, origin),
     TEXT(struct berth_snapshot_row, state),
     NUMBER(struct berth_snapshot_row, generation),
+    NUMBER(struct berth_snapshot_row, base_generation),
     TEXT(struct berth_snapshot_row, planned_name),
     TEXT(struct berth_snapshot_row, parent_snapshot_id),
     TEXT(struct berth_snapshot_row, account),
@@ -239,6 +243,9 @@ static const struct member row_members[] = {
     TEXT(struct berth_snapshot_row, owner),
     NUMBER(struct berth_snapshot_row, beat_ms),
     TEXT(struct berth_snapshot_row, source_sandbox),
+    TEXT(struct berth_snapshot_row, operation_id),
+    NUMBER(struct berth_snapshot_row, image_bytes),
+    NUMBER(struct berth_snapshot_row, skills_bytes),
 };
 static const char *const origins[] = {"skills", "user"};
 static const char *const row_states[] = {"building", "active", "superseded", "deleted",

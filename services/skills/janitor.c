@@ -104,6 +104,31 @@ static enum berth_code settle_orphan(struct skills *skills, BackendTarget *targe
     return BERTH_OK;
 }
 
+/* The snapshot goes, unless another row keeps it. */
+static enum berth_code delete_unshared(struct skills *skills, BackendTarget *target,
+                                       const struct ledger *ledger,
+                                       const struct berth_snapshot_row *row,
+                                       const char *snapshot_id, struct berth_error *err)
+{
+    struct berth_snapshot_row probe = *row;
+
+    snprintf(probe.snapshot_id, sizeof probe.snapshot_id, "%s", snapshot_id);
+    if (ledger_is_shared(ledger, &probe))
+        return BERTH_OK;
+    return skills_delete_at(skills, target, snapshot_id, NULL, err);
+}
+
+/* A skill image whose installation will not come back for it: that one is begun again long
+ * before the time of the backend's call is over. */
+static enum berth_code settle_image(struct skills *skills, const struct ledger *ledger,
+                                    const struct berth_snapshot_row *row,
+                                    struct berth_error *err)
+{
+    if (!ledger_is_settled(ledger, row))
+        return BERTH_OK;
+    return settle(skills, ledger, row, &(struct outcome){.state = "abandoned"}, err);
+}
+
 /* What the build may have left behind, by the name that the ledger planned for it. */
 static enum berth_code clean_abandoned(struct skills *skills, BackendTarget *target,
                                        const struct ledger *ledger,
@@ -114,7 +139,7 @@ static enum berth_code clean_abandoned(struct skills *skills, BackendTarget *tar
     enum berth_code code = skills_find_by_name(skills, target, row->planned_name, &found, err);
 
     if (!code && found.snapshot_id[0])
-        code = skills_delete_at(skills, target, found.snapshot_id, NULL, err);
+        code = delete_unshared(skills, target, ledger, row, found.snapshot_id, err);
     /* Before its time is over it may still appear: the row stays until then. */
     if (!code && ledger_is_settled(ledger, row))
         code = settle(skills, ledger, row, &(struct outcome){0}, err);
@@ -126,7 +151,7 @@ static enum berth_code carry_on_delete(struct skills *skills, BackendTarget *tar
                                        const struct berth_snapshot_row *row,
                                        struct berth_error *err)
 {
-    enum berth_code code = skills_delete_at(skills, target, row->snapshot_id, NULL, err);
+    enum berth_code code = delete_unshared(skills, target, ledger, row, row->snapshot_id, err);
 
     return code ? code : settle(skills, ledger, row, &(struct outcome){0}, err);
 }
@@ -138,7 +163,9 @@ static enum berth_code look_at(struct skills *skills, BackendTarget *target,
     if (!skills_same_account(target, row->account))
         return BERTH_OK; /* nothing there can be judged under another account */
     if (ledger_is_orphan(ledger, row, skills->build_lease_ms))
-        return settle_orphan(skills, target, ledger, row, err);
+        return strcmp(row->origin, "skills") == 0
+                   ? settle_image(skills, ledger, row, err)
+                   : settle_orphan(skills, target, ledger, row, err);
     if (strcmp(row->state, "abandoned") == 0)
         return clean_abandoned(skills, target, ledger, row, err);
     /* Whoever began it may still be at it, and may be refused and take it back. */

@@ -1,5 +1,6 @@
 #include "services/skills/ledger.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "common/crypto/crypto.h"
@@ -17,24 +18,48 @@ enum {
 
 void ledger_deinit(struct ledger *ledger)
 {
+    for (size_t i = 0; i < ledger->n_lists; i++)
+        free(ledger->lists[i].text);
+    free(ledger->lists);
     free(ledger->rows);
+    free(ledger->lock);
+    free(ledger->queue);
+    ledger->lists = NULL;
     ledger->rows = NULL;
-    ledger->n_rows = 0;
+    ledger->lock = ledger->queue = NULL;
+    ledger->n_lists = ledger->n_rows = 0;
 }
 
 #define BUILD_PREFIX "b:"
+#define LIST_PREFIX "skills:"
 
 /* ----------------------------------------------------------------------- read */
+
+static bool take_list(const struct berth_doc_field *field, struct ledger *out)
+{
+    struct ledger_list *list = &out->lists[out->n_lists];
+
+    snprintf(list->row_id, sizeof list->row_id, "%s", field->name + strlen(LIST_PREFIX));
+    list->text = strdup(field->value);
+    out->n_lists += list->text != NULL;
+    return list->text != NULL;
+}
 
 static enum berth_code read_rows(const struct berth_doc *doc, struct ledger *out,
                                  struct berth_error *err)
 {
     out->rows = calloc(doc->n_fields + 1, sizeof *out->rows);
-    if (!out->rows)
+    out->lists = calloc(doc->n_fields + 1, sizeof *out->lists);
+    out->lock = strdup(berth_doc_get(doc, "lock"));
+    out->queue = strdup(berth_doc_get(doc, "queue"));
+    if (!out->rows || !out->lists || !out->lock || !out->queue)
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     for (size_t i = 0; i < doc->n_fields; i++) {
         enum berth_code code;
 
+        if (strncmp(doc->fields[i].name, LIST_PREFIX, strlen(LIST_PREFIX)) == 0 &&
+            !take_list(&doc->fields[i], out))
+            return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
         if (strncmp(doc->fields[i].name, "row:", ROW_PREFIX_LEN) != 0)
             continue;
         code = berth_snapshot_row_parse(doc->fields[i].value, &out->rows[out->n_rows], err);
@@ -106,6 +131,46 @@ struct berth_snapshot_row *ledger_find(struct ledger *ledger, const char *row_id
         if (strcmp(ledger->rows[i].row_id, row_id) == 0)
             return &ledger->rows[i];
     return NULL;
+}
+
+struct berth_snapshot_row *ledger_find_generation(struct ledger *ledger, uint64_t generation)
+{
+    for (size_t i = 0; generation && i < ledger->n_rows; i++)
+        if (ledger->rows[i].generation == generation)
+            return &ledger->rows[i];
+    return NULL;
+}
+
+/* Another row that keeps the snapshot; an active one before others. NULL: there is none. */
+static const struct berth_snapshot_row *keeper(const struct ledger *ledger,
+                                               const struct berth_snapshot_row *row)
+{
+    const struct berth_snapshot_row *found = NULL;
+
+    for (size_t i = 0; row->snapshot_id[0] && i < ledger->n_rows; i++) {
+        const struct berth_snapshot_row *other = &ledger->rows[i];
+
+        if (strcmp(other->row_id, row->row_id) == 0 ||
+            strcmp(other->snapshot_id, row->snapshot_id) != 0 ||
+            strcmp(other->state, "deleted") == 0 || strcmp(other->state, "abandoned") == 0)
+            continue;
+        if (!found || strcmp(other->state, "active") == 0)
+            found = other;
+    }
+    return found;
+}
+
+bool ledger_is_shared(const struct ledger *ledger, const struct berth_snapshot_row *row)
+{
+    return keeper(ledger, row) != NULL;
+}
+
+bool ledger_is_live(const struct ledger *ledger, const struct berth_snapshot_row *row)
+{
+    const struct berth_image_pointer *image = &ledger->config.image;
+
+    return strcmp(image->row_id, row->row_id) == 0 ||
+           (image->snapshot_id[0] && strcmp(image->snapshot_id, row->snapshot_id) == 0);
 }
 
 bool ledger_is_orphan(const struct ledger *ledger, const struct berth_snapshot_row *row,
@@ -196,7 +261,8 @@ static enum berth_code write_row(struct berth_cas *cas, const struct ledger *led
 {
     BERTH_AUTO(free) char *json = berth_snapshot_row_format(row);
     char key[BERTH_KEY_MAX], index[BERTH_KEY_MAX], field[ROW_FIELD_SIZE], place[PLACE_SIZE];
-    char rev[17];
+    const struct berth_snapshot_row *kept = keeper(ledger, row);
+    char list[ROW_FIELD_SIZE], rev[17];
 
     if (!json)
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
@@ -212,9 +278,15 @@ static enum berth_code write_row(struct berth_cas *cas, const struct ledger *led
         berth_cas_write(cas, "HSET", key, field, json, NULL);
         return add_event(cas, ledger, row, "SNAPSHOT_CREATED", err);
     case LEDGER_REMOVE:
-        berth_cas_write(cas, "HDEL", key, field, NULL);
+        snprintf(list, sizeof list, LIST_PREFIX "%s", row->row_id);
+        berth_cas_write(cas, "HDEL", key, field, list, NULL);
         if (!row->snapshot_id[0])
             return BERTH_OK;
+        if (kept) {
+            snprintf(place, sizeof place, "%s/%s", ledger->config_id, kept->row_id);
+            berth_cas_write(cas, "HSET", index, row->snapshot_id, place, NULL);
+            return BERTH_OK;
+        }
         berth_cas_write(cas, "HDEL", index, row->snapshot_id, NULL);
         return add_event(cas, ledger, row, "SNAPSHOT_DELETED", err);
     case LEDGER_BUILD:
@@ -274,32 +346,75 @@ enum berth_code ledger_count(struct berth_redis *redis, const char *tenant,
     return code;
 }
 
-enum berth_code ledger_write(struct berth_records *records, const struct ledger *ledger,
-                             const struct berth_snapshot_row *row, enum ledger_change change,
-                             const struct ledger_quota *quota, bool *ret_applied,
-                             struct berth_error *err)
+static enum berth_code run_write(struct berth_records *records, struct berth_cas *cas,
+                                 const struct ledger *ledger,
+                                 const struct berth_snapshot_row *row,
+                                 enum ledger_change change, const struct ledger_quota *quota,
+                                 bool *ret_applied, struct berth_error *err)
 {
-    BERTH_AUTO(berth_cas_free) struct berth_cas *cas = berth_cas_new();
     char key[BERTH_KEY_MAX];
     const char *const keys[] = {berth_key_config(key, ledger->tenant_id, ledger->config_id)};
-    enum berth_code code;
+    enum berth_code code = write_row(cas, ledger, row, change, err);
 
-    if (!cas)
-        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
-    code = write_row(cas, ledger, row, change, err);
     write_quota(cas, ledger, row, change, quota);
     if (change != LEDGER_BUILD) /* a store that is full takes what is there, or goes */
         berth_cas_when_full(cas);
     return code ? code : berth_records_run(records, cas, keys, 1, ret_applied, err);
 }
 
-void ledger_planned_name(char buf[LEDGER_NAME_SIZE], const char *tenant, const char *config_id,
-                         const char *row_id)
+enum berth_code ledger_write(struct berth_records *records, const struct ledger *ledger,
+                             const struct berth_snapshot_row *row, enum ledger_change change,
+                             const struct ledger_quota *quota, bool *ret_applied,
+                             struct berth_error *err)
+{
+    BERTH_AUTO(berth_cas_free) struct berth_cas *cas = berth_cas_new();
+
+    if (!cas)
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    return run_write(records, cas, ledger, row, change, quota, ret_applied, err);
+}
+
+enum berth_code ledger_build_image(struct berth_records *records, const struct ledger *ledger,
+                                   const struct berth_snapshot_row *row, const char *list,
+                                   const struct ledger_quota *quota, bool *ret_applied,
+                                   struct berth_error *err)
+{
+    BERTH_AUTO(berth_cas_free) struct berth_cas *cas = berth_cas_new();
+    char key[BERTH_KEY_MAX], field[ROW_FIELD_SIZE], next[24];
+
+    if (!cas)
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    if (row->generation != ledger->config.next_generation)
+        return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "not the next generation");
+    berth_key_config(key, ledger->tenant_id, ledger->config_id);
+    snprintf(field, sizeof field, LIST_PREFIX "%s", row->row_id);
+    snprintf(next, sizeof next, "%" PRIu64, row->generation + 1);
+    berth_cas_write(cas, "HSET", key, "next_generation", next, field, list, NULL);
+    return run_write(records, cas, ledger, row, LEDGER_BUILD, quota, ret_applied, err);
+}
+
+static void make_name(char buf[LEDGER_NAME_SIZE], const char *tenant, const char *config_id,
+                      const char *kind, const char *tail)
 {
     const char *const parts[] = {tenant, config_id};
     uint8_t digest[32];
     char hex[17];
 
     berth_fingerprint(parts, BERTH_COUNT(parts), digest);
-    snprintf(buf, LEDGER_NAME_SIZE, "berth-us-%s-%s", berth_hex(hex, digest, 8), row_id);
+    snprintf(buf, LEDGER_NAME_SIZE, "berth-%s-%s-%s", kind, berth_hex(hex, digest, 8), tail);
+}
+
+void ledger_planned_name(char buf[LEDGER_NAME_SIZE], const char *tenant, const char *config_id,
+                         const char *row_id)
+{
+    make_name(buf, tenant, config_id, "us", row_id);
+}
+
+void ledger_image_name(char buf[LEDGER_NAME_SIZE], const char *tenant, const char *config_id,
+                       uint64_t generation, const char *row_id)
+{
+    char tail[48];
+
+    snprintf(tail, sizeof tail, "g%" PRIu64 "-%s", generation, row_id);
+    make_name(buf, tenant, config_id, "sk", tail);
 }

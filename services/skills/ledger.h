@@ -1,6 +1,7 @@
 /* ledger.h - the snapshot ledger: rows in c/<config>, and the index i/snapshot (snapshot id ->
  * "<config>/<row>"), each change one compare-and-set with its event. What the ledger does not
- * name is never deleted. Blocking. */
+ * name is never deleted; several rows may name one snapshot (an image that was published
+ * again), which goes with the last of them. Blocking. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,7 +13,18 @@
 #include "common/records/tenant_doc.h"
 #include "common/redis/redis.h"
 
-enum { LEDGER_NAME_SIZE = 64, LEDGER_ROW_ID_LEN = 16 };
+enum {
+    LEDGER_NAME_SIZE = 64,
+    LEDGER_ROW_ID_LEN = 16,
+    LEDGER_SKILLS_MAX = 100,           /* in one image */
+    LEDGER_LIST_BYTES_MAX = 512 << 10, /* of the list of them, as JSON */
+};
+
+/* What a skill image holds: field skills:<row_id>, a JSON array (image.h). */
+struct ledger_list {
+    char row_id[33];
+    char *text; /* owned */
+};
 
 /* A config with its rows, as read in one trip with its tenant. */
 struct ledger {
@@ -21,6 +33,10 @@ struct ledger {
     struct berth_config_doc config; /* !exists: there is none */
     struct berth_snapshot_row *rows;
     size_t n_rows;
+    struct ledger_list *lists;
+    size_t n_lists;
+    char *lock;     /* owned: the field as it stands (operation.h); "": none */
+    char *queue;    /* likewise */
     int64_t now_ms; /* Redis' clock at the read */
 };
 void ledger_deinit(struct ledger *ledger);
@@ -31,6 +47,13 @@ BERTH_MUST_CHECK enum berth_code ledger_read(struct berth_redis *redis, const ch
                                              struct berth_error *err);
 /* The row; borrowed; NULL: not there. */
 struct berth_snapshot_row *ledger_find(struct ledger *ledger, const char *row_id);
+/* The row of a generation, whatever its state; borrowed; NULL: not there (any more). */
+struct berth_snapshot_row *ledger_find_generation(struct ledger *ledger, uint64_t generation);
+/* Does another row, neither deleted nor abandoned, name the same snapshot? Then it stays. */
+bool ledger_is_shared(const struct ledger *ledger, const struct berth_snapshot_row *row);
+
+/* Is it the image that sessions boot, or the one that is wanted and missing? It stays. */
+bool ledger_is_live(const struct ledger *ledger, const struct berth_snapshot_row *row);
 
 /* Is the row `building` and whoever built it gone: no sign of life for lease_ms? */
 bool ledger_is_orphan(const struct ledger *ledger, const struct berth_snapshot_row *row,
@@ -68,6 +91,15 @@ ledger_write(struct berth_records *records, const struct ledger *ledger,
              const struct berth_snapshot_row *row, enum ledger_change change,
              const struct ledger_quota *quota, bool *ret_applied, struct berth_error *err);
 
+/* The same of a LEDGER_BUILD of a skill image, with its list; row->generation must be the
+ * ledger's next one, which is used up. */
+BERTH_MUST_CHECK enum berth_code ledger_build_image(struct berth_records *records,
+                                                    const struct ledger *ledger,
+                                                    const struct berth_snapshot_row *row,
+                                                    const char *list,
+                                                    const struct ledger_quota *quota,
+                                                    bool *ret_applied, struct berth_error *err);
+
 /* "<config>" and "<row>" of a snapshot of the tenant. Errors: SNAPSHOT_NOT_FOUND,
  * TENANT_NOT_FOUND, TENANT_DISABLED, STORE_UNAVAILABLE. */
 BERTH_MUST_CHECK enum berth_code ledger_locate(struct berth_redis *redis, const char *tenant,
@@ -85,6 +117,9 @@ BERTH_MUST_CHECK enum berth_code ledger_check_tenant(struct berth_redis *redis,
                                                      const struct berth_tenant_doc *tenant,
                                                      struct berth_error *err);
 
-/* berth-us-<16 hex of SHA-256(tenant, config)>-<row>: lower case, below 64 characters. */
+/* berth-us-<16 hex of SHA-256(tenant, config)>-<row>, and of a skill image
+ * berth-sk-<same>-g<generation>-<row>: lower case, below 64 characters. */
 void ledger_planned_name(char buf[LEDGER_NAME_SIZE], const char *tenant, const char *config_id,
                          const char *row_id);
+void ledger_image_name(char buf[LEDGER_NAME_SIZE], const char *tenant, const char *config_id,
+                       uint64_t generation, const char *row_id);

@@ -165,7 +165,9 @@ enum berth_code making_ask_backend(struct making *m, CreateSnapshotResponse **re
         !set_tag(req, "berth.tenant", m->wish->session->tenant_id) ||
         !set_tag(req, "berth.session", m->wish->session->session_id) ||
         !set_tag(req, "berth.config", m->config_id) ||
-        !set_tag(req, "berth.row", m->row.row_id) || !set_tag(req, "berth.kind", "snapshot"))
+        !set_tag(req, "berth.row", m->row.row_id) ||
+        !set_tag(req, "berth.kind",
+                 strcmp(m->row.origin, "skills") == 0 ? "skill-image" : "snapshot"))
         code = berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     if (!code) {
         req->fence = m->route->endpoint->fence;

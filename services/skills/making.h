@@ -11,8 +11,28 @@ struct making {
     const struct snapshot_wish *wish;
     Berth__Control__V1__ResolveRouteResponse *route; /* owned */
     const char *config_id;
+    struct {
+        char snapshot_id[129];
+        uint64_t generation;
+    } parent; /* what the sandbox has booted from, as far as it is known */
     struct berth_snapshot_row row;
 };
+
+/* The session's sandbox, of a backend that has snapshots. */
+enum berth_code making_route(struct making *m, struct berth_error *err);
+/* Read, change the row of a build of ours, write. Errors: CONFLICT: it is ours no more. */
+enum berth_code making_change_row(struct making *m, enum ledger_change change,
+                                  struct berth_error *err);
+/* The row is there, building: ask the backend and publish what it made; a lost answer is looked
+ * up by the planned name. Abandoned where it fails. Errors: the adapter's; OUTCOME_UNKNOWN. */
+enum berth_code making_build(struct making *m, struct berth_error *err);
+/* The snapshot is there: the row is active. */
+enum berth_code making_publish(struct making *m, const struct skills_found *found,
+                               struct berth_error *err);
+void making_give_up(struct making *m); /* abandoned; logged where that fails */
+/* May the tenant have one more? Errors: QUOTA_EXCEEDED. */
+enum berth_code making_check_limit(struct skills *skills, const char *tenant, uint32_t limit,
+                                   struct ledger_quota *ret, struct berth_error *err);
 
 /* The sandbox stays protected; end: no longer. Errors: those of RenewUse. */
 enum berth_code making_renew_use(struct making *m, bool end, struct berth_error *err);

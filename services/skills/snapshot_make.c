@@ -27,7 +27,7 @@ static bool is_done(const struct making *m, const struct berth_snapshot_row *the
 }
 
 /* Read, change the row of a build of ours, write, as often as others write in between. */
-static enum berth_code change_row(struct making *m, enum ledger_change change,
+enum berth_code making_change_row(struct making *m, enum ledger_change change,
                                   struct berth_error *err)
 {
     for (int i = 0; i < SK_CAS_TRIES; i++) {
@@ -61,15 +61,15 @@ static enum berth_code change_row(struct making *m, enum ledger_change change,
 
 enum berth_code making_beat(struct making *m, struct berth_error *err)
 {
-    return change_row(m, LEDGER_KEEP, err);
+    return making_change_row(m, LEDGER_KEEP, err);
 }
 
-static void give_up(struct making *m)
+void making_give_up(struct making *m)
 {
     struct berth_error err = {0};
 
     snprintf(m->row.state, sizeof m->row.state, "abandoned");
-    if (change_row(m, LEDGER_KEEP, &err) && err.reason != BERTH_REASON_CONFLICT)
+    if (making_change_row(m, LEDGER_KEEP, &err) && err.reason != BERTH_REASON_CONFLICT)
         berth_warn("a ledger row stays `building` until the janitor sees it", "row",
                    m->row.row_id, "error", err.text);
 }
@@ -87,16 +87,16 @@ static enum berth_code look_by_name(struct making *m, struct skills_found *ret)
 }
 
 /* The snapshot is there: from here on sessions boot from it. */
-static enum berth_code publish(struct making *m, const struct skills_found *found,
+enum berth_code making_publish(struct making *m, const struct skills_found *found,
                                struct berth_error *err)
 {
     snprintf(m->row.snapshot_id, sizeof m->row.snapshot_id, "%s", found->snapshot_id);
     snprintf(m->row.state, sizeof m->row.state, "active");
     m->row.size_bytes = found->size_bytes;
-    return change_row(m, LEDGER_PUBLISH, err);
+    return making_change_row(m, LEDGER_PUBLISH, err);
 }
 
-static enum berth_code build(struct making *m, struct berth_error *err)
+enum berth_code making_build(struct making *m, struct berth_error *err)
 {
     CreateSnapshotResponse *resp = NULL;
     struct skills_found found = {0};
@@ -117,8 +117,8 @@ static enum berth_code build(struct making *m, struct berth_error *err)
     if (!code && (!found.snapshot_id[0] || strlen(found.snapshot_id) > ID_MAX))
         code = berth_fail(&why, BERTH_REASON_INTERNAL_BUG, "the snapshot has no proper id");
     if (!code)
-        return publish(m, &found, err);
-    give_up(m);
+        return making_publish(m, &found, err);
+    making_give_up(m);
     if (err)
         *err = why;
     return code;
@@ -136,7 +136,7 @@ static enum berth_code carry_on(struct making *m, bool settled, struct berth_err
     enum berth_code code;
 
     if (look_by_name(m, &found) == BERTH_OK)
-        return publish(m, &found, err);
+        return making_publish(m, &found, err);
     if (!keyed && !settled) {
         code = berth_fail(err, BERTH_REASON_CONFLICT,
                           "the backend may still be at work for this request");
@@ -146,8 +146,8 @@ static enum berth_code carry_on(struct making *m, bool settled, struct berth_err
     }
     m->row.not_after_ms = berth_now_ms() + m->skills->snapshot_timeout_ms;
     snprintf(m->row.source_sandbox, sizeof m->row.source_sandbox, "%s", sandbox_id);
-    code = change_row(m, LEDGER_KEEP, err);
-    return code ? code : build(m, err);
+    code = making_change_row(m, LEDGER_KEEP, err);
+    return code ? code : making_build(m, err);
 }
 
 /* ------------------------------------------------------------------ the request */
@@ -217,9 +217,47 @@ static void fill_row(struct making *m)
              m->wish->session->session_id);
     snprintf(row->request_id, sizeof row->request_id, "%s", m->wish->request_id);
     snprintf(row->created_by, sizeof row->created_by, "%s", m->wish->actor);
+    snprintf(row->parent_snapshot_id, sizeof row->parent_snapshot_id, "%s",
+             m->parent.snapshot_id);
+    row->base_generation = m->parent.generation;
 }
 
-static enum berth_code resolve_route(struct making *m, struct berth_error *err)
+/* What the sandbox has booted from, and so which skills are in its snapshot. Of another user's
+ * snapshot: what that one stands on. Not to be had: not known. */
+static void look_at_parent(struct making *m)
+{
+    Berth__Control__V1__GetSessionRequest req = BERTH__CONTROL__V1__GET_SESSION_REQUEST__INIT;
+    Berth__Control__V1__GetSessionResponse *resp = NULL;
+    const Berth__Common__V1__Sandbox *sandbox;
+
+    req.key_case = BERTH__CONTROL__V1__GET_SESSION_REQUEST__KEY_SESSION;
+    req.session = (Berth__Common__V1__SessionRef *)m->wish->session;
+    if (skills_control_call(m->skills, NULL, "/berth.control.v1.SessionService/GetSession",
+                            &req.base, &berth__control__v1__get_session_response__descriptor,
+                            &resp, NULL))
+        return;
+    sandbox = resp->session ? resp->session->sandbox : NULL;
+    if (sandbox && sandbox->image &&
+        sandbox->image->source_case == BERTH__COMMON__V1__IMAGE__SOURCE_SNAPSHOT_ID &&
+        strcmp(sandbox->sandbox_id, m->route->endpoint->sandbox_id) == 0 &&
+        strlen(sandbox->image->snapshot_id) < sizeof m->parent.snapshot_id) {
+        snprintf(m->parent.snapshot_id, sizeof m->parent.snapshot_id, "%s",
+                 sandbox->image->snapshot_id);
+        m->parent.generation = sandbox->image->generation;
+    }
+    berth_message_free(resp);
+}
+
+/* A user's snapshot of the same config, that the sandbox has booted from. */
+static void look_at_grandparent(struct making *m, const struct ledger *ledger)
+{
+    for (size_t i = 0; m->parent.snapshot_id[0] && i < ledger->n_rows; i++)
+        if (strcmp(ledger->rows[i].snapshot_id, m->parent.snapshot_id) == 0 &&
+            strcmp(ledger->rows[i].origin, "user") == 0)
+            m->parent.generation = ledger->rows[i].base_generation;
+}
+
+enum berth_code making_route(struct making *m, struct berth_error *err)
 {
     ResolveRouteRequest req = BERTH__CONTROL__V1__RESOLVE_ROUTE_REQUEST__INIT;
     enum berth_code code;
@@ -245,14 +283,14 @@ static enum berth_code resolve_route(struct making *m, struct berth_error *err)
 
 /* May the tenant have one more? Counted again where it seems full: one that was published while
  * we counted counts twice. */
-static enum berth_code check_limit(struct making *m, uint32_t limit, struct ledger_quota *ret,
-                                   struct berth_error *err)
+enum berth_code making_check_limit(struct skills *skills, const char *tenant, uint32_t limit,
+                                   struct ledger_quota *ret, struct berth_error *err)
 {
     enum berth_code code = BERTH_OK;
 
     ret->n = limit;
     for (int i = 0; i < 2 && !code && ret->n >= limit; i++)
-        code = ledger_count(m->skills->redis, m->wish->session->tenant_id, ret, err);
+        code = ledger_count(skills->redis, tenant, ret, err);
     if (!code && ret->n >= limit)
         code = berth_fail(err, BERTH_REASON_QUOTA_EXCEEDED,
                           "snapshots: the tenant may have %u, and has %llu", limit,
@@ -291,10 +329,12 @@ static enum berth_code claim(struct making *m, enum claim *ret_claim, bool *ret_
             }
             snprintf(m->row.owner, sizeof m->row.owner, "%s", m->skills->owner);
         } else if (!code) {
+            look_at_grandparent(m, &ledger);
             fill_row(m);
             *ret_claim = CLAIM_NEW;
             if (has_limit)
-                code = check_limit(m, ledger.tenant.quotas.snapshots, &quota, err);
+                code = making_check_limit(m->skills, m->wish->session->tenant_id,
+                                          ledger.tenant.quotas.snapshots, &quota, err);
         }
         m->row.beat_ms = ledger.now_ms;
         if (!code && !applied)
@@ -313,16 +353,18 @@ static enum berth_code make(struct making *m, struct berth_error *err)
 {
     enum claim got = CLAIM_NEW;
     bool settled = false;
-    enum berth_code code = claim(m, &got, &settled, err);
+    enum berth_code code;
 
+    look_at_parent(m);
+    code = claim(m, &got, &settled, err);
     if (code || got == CLAIM_DONE)
         return code;
     code = making_renew_use(m, false, err);
     if (code && got == CLAIM_NEW)
-        give_up(m);
+        making_give_up(m);
     if (code)
         return code;
-    code = got == CLAIM_NEW ? build(m, err) : carry_on(m, settled, err);
+    code = got == CLAIM_NEW ? making_build(m, err) : carry_on(m, settled, err);
     (void)making_renew_use(m, true, NULL); /* it runs out by itself */
     return code;
 }
@@ -332,7 +374,7 @@ enum berth_code snapshot_make(struct skills *skills, struct berth_call *call,
                               struct berth_snapshot_row *ret_row, struct berth_error *err)
 {
     struct making m = {.skills = skills, .call = call, .wish = wish};
-    enum berth_code code = resolve_route(&m, err);
+    enum berth_code code = making_route(&m, err);
 
     if (!code)
         code = make(&m, err);

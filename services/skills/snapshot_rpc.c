@@ -354,13 +354,28 @@ HANDLER(list_snapshots)
 
 /* -------------------------------------------------------------- DeleteSnapshot */
 
+/* A row as it was before its state was changed. */
+struct seen {
+    char config_id[129], account[65], state[16];
+    bool shared; /* another row keeps the snapshot */
+};
+
+static void note_seen(const struct ledger *ledger, const struct berth_snapshot_row *row,
+                      struct seen *ret)
+{
+    snprintf(ret->config_id, sizeof ret->config_id, "%s", ledger->config_id);
+    snprintf(ret->account, sizeof ret->account, "%s", row->account);
+    snprintf(ret->state, sizeof ret->state, "%s", row->state);
+    ret->shared = ledger_is_shared(ledger, row);
+}
+
 /* One change of the row, as often as others write in between. state NULL: it goes.
  * not_after_ms: until then a call of ours may be on its way, and the janitor keeps away; -1: as
  * it is. */
 static enum berth_code set_state(struct skills *skills, const char *tenant,
                                  const char *snapshot_id, const char *state,
-                                 int64_t not_after_ms, char ret_config[129],
-                                 char ret_account[65], struct berth_error *err)
+                                 int64_t not_after_ms, struct seen *ret,
+                                 struct berth_error *err)
 {
     for (int i = 0; i < SK_CAS_TRIES; i++) {
         struct berth_snapshot_row *row;
@@ -370,7 +385,8 @@ static enum berth_code set_state(struct skills *skills, const char *tenant,
 
         if (code)
             return code;
-        if (strcmp(ledger.config.image.snapshot_id, snapshot_id) == 0) {
+        note_seen(&ledger, row, ret);
+        if (ledger_is_live(&ledger, row)) {
             code = berth_fail(err, BERTH_REASON_CONFIG_IN_USE, "it is the image of config '%s'",
                               ledger.config_id);
         } else if (state && strcmp(row->state, state) == 0 && not_after_ms < 0) {
@@ -383,8 +399,6 @@ static enum berth_code set_state(struct skills *skills, const char *tenant,
             code = ledger_write(skills->records, &ledger, row,
                                 state ? LEDGER_KEEP : LEDGER_REMOVE, NULL, &applied, err);
         }
-        snprintf(ret_config, 129, "%s", ledger.config_id);
-        snprintf(ret_account, 65, "%s", row->account);
         ledger_deinit(&ledger);
         if (code || applied)
             return code;
@@ -393,14 +407,18 @@ static enum berth_code set_state(struct skills *skills, const char *tenant,
 }
 
 static enum berth_code delete_at_backend(struct skills *skills, const char *tenant,
-                                         const char *config_id, const char *account,
-                                         const char *snapshot_id, bool *ret_in_use,
-                                         struct berth_error *err)
+                                         const struct seen *seen, const char *snapshot_id,
+                                         bool *ret_in_use, struct berth_error *err)
 {
     Berth__Common__V1__BackendTarget *target = NULL;
-    enum berth_code code = skills_target(skills, tenant, config_id, &target, err);
+    enum berth_code code = BERTH_OK;
 
-    if (!code && !skills_same_account(target, account))
+    if (seen->shared) { /* only this row goes */
+        *ret_in_use = true;
+        return BERTH_OK;
+    }
+    code = skills_target(skills, tenant, seen->config_id, &target, err);
+    if (!code && !skills_same_account(target, seen->account))
         code = berth_fail(err, BERTH_REASON_ACCOUNT_CHANGED,
                           "the snapshot lives in another account than the config has now");
     if (!code)
@@ -415,23 +433,26 @@ static enum berth_code delete_one(struct skills *skills, const char *tenant,
                                   const char *snapshot_id, bool *ret_in_use,
                                   struct berth_error *err)
 {
-    char config_id[129], account[65];
     struct berth_error why = {0};
-    enum berth_code code =
-        set_state(skills, tenant, snapshot_id, "deleted", berth_now_ms() + SK_CALL_TIMEOUT_MS,
-                  config_id, account, err);
+    struct seen before, seen;
+    enum berth_code code = set_state(skills, tenant, snapshot_id, "deleted",
+                                     berth_now_ms() + SK_CALL_TIMEOUT_MS, &before, err);
 
     if (code)
         return code;
-    code = delete_at_backend(skills, tenant, config_id, account, snapshot_id, ret_in_use, err);
+    code = delete_at_backend(skills, tenant, &before, snapshot_id, ret_in_use, err);
     if (code) {
         bool refused = skills_is_refusal(code) && code != BERTH_UNAVAILABLE;
+        bool superseded = strcmp(before.state, "superseded") == 0;
 
-        (void)set_state(skills, tenant, snapshot_id, refused ? "active" : "deleted",
-                        berth_now_ms(), config_id, account, NULL);
+        (void)set_state(skills, tenant, snapshot_id,
+                        !refused     ? "deleted"
+                        : superseded ? "superseded"
+                                     : "active",
+                        berth_now_ms(), &seen, NULL);
         return code;
     }
-    code = set_state(skills, tenant, snapshot_id, NULL, -1, config_id, account, &why);
+    code = set_state(skills, tenant, snapshot_id, NULL, -1, &seen, &why);
     if (code == BERTH_NOT_FOUND) /* the janitor, or a repeat of this call, was faster */
         return BERTH_OK;
     if (code && err)
