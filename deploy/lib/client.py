@@ -106,6 +106,7 @@ class Client:
         self.workspaces = calls("data", "data", "WorkspaceService")
         self.moves = calls("data", "data", "InternalService")
         self.snapshots = calls("skills", "skills", "SnapshotService")
+        self.skills = calls("skills", "skills", "SkillService")
 
     def close(self):
         for channel in self.channels.values():
@@ -264,6 +265,15 @@ class Client:
         return self.workspaces.ImportWorkspace(requests(), timeout=timeout)
 
     # ------------------------------------------------------------ snapshots
+
+    def install_skill(self, config, bundle, timeout=None, **more):
+        """The bytes of a bundle into the image of a config; more: as InstallSkillOpen."""
+        def requests():
+            yield pb.skills.InstallSkillRequest(open=pb.skills.InstallSkillOpen(
+                tenant_id=self.tenant, config_id=config, size_bytes=len(bundle), **more))
+            for at in range(0, len(bundle), 1 << 20):
+                yield pb.skills.InstallSkillRequest(data=bundle[at:at + (1 << 20)])
+        return self.skills.InstallSkill(requests(), timeout=timeout)
 
     def snapshot(self, session, display_name="", timeout=None):
         return self.snapshots.CreateSnapshot(pb.skills.CreateSnapshotRequest(

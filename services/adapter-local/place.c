@@ -22,12 +22,27 @@ enum {
 };
 
 #define INPUT_DIR "/workspace/input"
+#define SKILLS_DIR "/opt/berth/skills"
+
+static bool is_in_skills(const char *path)
+{
+    size_t len = strlen(SKILLS_DIR);
+
+    return strncmp(path, SKILLS_DIR, len) == 0 && (path[len] == 0 || path[len] == '/');
+}
 
 enum berth_code place_fail(struct berth_error *err, int error_number, const char *path)
 {
+    bool refused = error_number == EACCES || error_number == EPERM || error_number == EROFS;
     enum berth_code code;
 
-    if (error_number == ELOOP)
+    if (refused && is_in_skills(path))
+        code = berth_fail(err, berth_reason_from_errno(error_number),
+                          "%s: '%s': skills are read-only; what a session adds goes to "
+                          "/workspace, packages to /workspace/.packages (pip install, npm "
+                          "install -g)",
+                          strerror(error_number), path);
+    else if (error_number == ELOOP)
         code = berth_fail(err, BERTH_REASON_NOT_A_FILE, "a loop of symbolic links: '%s'", path);
     else
         code = berth_fail(err, berth_reason_from_errno(error_number), "%s: '%s'",

@@ -2,39 +2,13 @@
  * environment, and everything that could be left open said explicitly. */
 #include "common/messages/messages.h"
 #include "common/time/time.h"
+#include "services/controlplane/environment.h"
 #include "services/controlplane/holder_steps.h"
 #include "services/controlplane/names.h"
 #include "services/controlplane/policy.h"
 
 typedef Berth__Backend__V1__CreateSandboxRequest CreateSandboxRequest;
 typedef Berth__Common__V1__SessionSpec SessionSpec;
-
-static bool set_env(CreateSandboxRequest *req, const char *name, const char *value)
-{
-    return berth_set_map(&req->n_env, &req->env,
-                         &berth__backend__v1__create_sandbox_request__env_entry__descriptor,
-                         name, value);
-}
-
-/* The config's, the session's over it, Berth's own over both. */
-static bool set_environment(const struct cp_holder *h, const SessionSpec *spec,
-                            CreateSandboxRequest *req)
-{
-    const Berth__Control__V1__SandboxConfig *settings = h->config->settings;
-    const Berth__Common__V1__SessionRef *ref = cp_lock_ref(h->lock);
-
-    for (size_t i = 0; i < settings->n_env; i++)
-        if (!set_env(req, settings->env[i]->key, settings->env[i]->value))
-            return false;
-    for (size_t i = 0; spec && i < spec->n_env; i++)
-        if (!set_env(req, spec->env[i]->key, spec->env[i]->value))
-            return false;
-    return set_env(req, "BERTH_TENANT_ID", ref->tenant_id) &&
-           set_env(req, "BERTH_SESSION_ID", ref->session_id) &&
-           set_env(req, "BERTH_INPUT_DIR", "/workspace/input") &&
-           set_env(req, "BERTH_OUTPUT_DIR", "/workspace/output") &&
-           set_env(req, "BERTH_SKILLS_DIR", "/opt/berth/skills");
-}
 
 static bool set_volumes(const struct cp_holder *h, const SessionSpec *spec,
                         CreateSandboxRequest *req)
@@ -101,7 +75,8 @@ enum berth_code cp_make_create(const struct cp_holder *h, CreateSandboxRequest *
     req->target = berth_message_copy(h->config->target);
     req->image = berth_message_copy(h->grant->boot_image);
     if (!req->target || !req->image || !set_identity(h, spec, req) ||
-        !set_environment(h, spec, req) || !set_volumes(h, spec, req)) {
+        !cp_set_environment(req, h->config->settings, spec, cp_lock_ref(h->lock)) ||
+        !set_volumes(h, spec, req)) {
         berth_message_free(req);
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     }

@@ -21,9 +21,15 @@ static const char *const user_defaults[] = {PATH_VAR,       "HOME=/home/user", "
 static const char *const root_defaults[] = {PATH_VAR,       "HOME=/root",      "USER=root",
                                             "LOGNAME=root", "SHELL=/bin/bash", "LANG=C.UTF-8"};
 
-/* Arguments and environment of the child; the arrays are owned, the strings borrowed. */
+/* Where a session's user installs packages is no place that root loads code from. */
+static const char *const overlay_vars[] = {"BERTH_PATH", "PYTHONUSERBASE", "PYTHONPATH",
+                                           "NODE_PATH", "NPM_CONFIG_PREFIX"};
+
+/* Arguments and environment of the child; the arrays are owned, the strings borrowed but for
+ * path_var. */
 struct child_strings {
     char **args, **vars;
+    char *path_var;
     const char *path;
 };
 
@@ -31,6 +37,7 @@ static void child_strings_deinit(struct child_strings *strings)
 {
     free(strings->args);
     free(strings->vars);
+    free(strings->path_var);
 }
 
 static void set_var(char **vars, size_t *n, const char *var)
@@ -46,6 +53,52 @@ static void set_var(char **vars, size_t *n, const char *var)
     vars[(*n)++] = (char *)var;
 }
 
+static const char *get_var(char *const *vars, size_t n, const char *name)
+{
+    size_t len = strlen(name);
+
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(vars[i], name, len) == 0 && vars[i][len] == '=')
+            return vars[i] + len + 1;
+    return "";
+}
+
+static bool is_overlay_var(const char *var)
+{
+    for (size_t i = 0; i < BERTH_COUNT(overlay_vars); i++) {
+        size_t len = strlen(overlay_vars[i]);
+
+        if (strncmp(var, overlay_vars[i], len) == 0 && var[len] == '=')
+            return true;
+    }
+    return false;
+}
+
+/* The commands of a skill and of the overlay first, as /etc/profile.d/berth.sh has it. */
+static bool set_path(struct child_strings *ret, size_t *n)
+{
+    const char *path = get_var(ret->vars, *n, "PATH");
+    const char *overlay = get_var(ret->vars, *n, "BERTH_PATH");
+    const char *skill = get_var(ret->vars, *n, "BERTH_SKILL_DIR");
+    char bins[2 * 4096 + 64] = "";
+
+    if (strlen(skill) > 4096)
+        skill = "";
+    if (*skill)
+        snprintf(bins, sizeof bins, "%s/.venv/bin:%s/node_modules/.bin:", skill, skill);
+    if (*bins || *overlay) {
+        if (asprintf(&ret->path_var, "PATH=%s%s%s%s", bins, overlay, *overlay ? ":" : "",
+                     path) < 0) {
+            ret->path_var = NULL;
+            return false;
+        }
+        set_var(ret->vars, n, ret->path_var);
+        path = ret->path_var + 5;
+    }
+    ret->path = path;
+    return true;
+}
+
 static bool child_strings_init(struct child_strings *ret, const struct engine *engine,
                                const struct wire_start *start)
 {
@@ -55,6 +108,7 @@ static bool child_strings_init(struct child_strings *ret, const struct engine *e
 
     while (engine->env->environ && engine->env->environ[n_sandbox])
         n_sandbox++;
+    ret->path_var = NULL;
     ret->args = calloc((size_t)start->args.n + 4, sizeof *ret->args);
     ret->vars = calloc(n_defaults + n_sandbox + start->env.n + 1, sizeof *ret->vars);
     if (!ret->args || !ret->vars) {
@@ -73,14 +127,18 @@ static bool child_strings_init(struct child_strings *ret, const struct engine *e
     for (size_t i = 0; i < n_defaults; i++)
         set_var(ret->vars, &n, defaults[i]);
     for (size_t i = 0; i < n_sandbox; i++)
-        set_var(ret->vars, &n, engine->env->environ[i]);
+        if (!start->root || !is_overlay_var(engine->env->environ[i]))
+            set_var(ret->vars, &n, engine->env->environ[i]);
     at = start->env.bytes;
     for (uint32_t i = 0; i < start->env.n; i++, at += strlen(at) + 1)
         set_var(ret->vars, &n, at);
-    ret->path = &PATH_VAR[5];
-    for (size_t i = 0; i < n; i++) {
-        if (strncmp(ret->vars[i], "PATH=", 5) == 0)
-            ret->path = ret->vars[i] + 5;
+    if (start->root) {
+        ret->path = get_var(ret->vars, n, "PATH");
+        return true;
+    }
+    if (!set_path(ret, &n)) {
+        child_strings_deinit(ret);
+        return false;
     }
     return true;
 }

@@ -354,24 +354,42 @@ static void build_kernel_views(struct build *b)
 
 /* A file of the sandbox like any other, replaced at each start: a snapshot brings along the one
  * of the sandbox it was taken of. */
-static void write_resolv_conf(const struct build *b)
+static void write_file(const struct build *b, int dir_fd, const char *name, const char *text)
+{
+    size_t len = strlen(text);
+    BERTH_AUTO(close) int fd = -1;
+
+    unlinkat(dir_fd, ".new.berth", 0);
+    fd = openat(dir_fd, ".new.berth", O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC,
+                0644);
+    if (fd < 0 || write(fd, text, len) != (ssize_t)len || fchmod(fd, 0644) < 0 ||
+        renameat(dir_fd, ".new.berth", dir_fd, name) < 0)
+        give_up(b, "write /etc/%s", name);
+}
+
+/* Login shells set PATH anew; what exec.c puts in front of it comes back after that. */
+static const char profile[] =
+    "if [ \"${EUID:-$(id -u)}\" -ne 0 ]; then\n"
+    "    PATH=${BERTH_PATH:+$BERTH_PATH:}$PATH\n"
+    "    "
+    "PATH=${BERTH_SKILL_DIR:+$BERTH_SKILL_DIR/.venv/bin:$BERTH_SKILL_DIR/node_modules/.bin:}"
+    "$PATH\n"
+    "fi\n";
+
+static void write_etc(const struct build *b)
 {
     BERTH_AUTO(close) int etc_fd = open_below(b->root_fd, "etc", O_RDONLY | O_DIRECTORY);
-    BERTH_AUTO(close) int fd = -1;
+    BERTH_AUTO(close) int profile_fd = -1;
     char text[128];
-    int len;
 
     if (etc_fd < 0)
         give_up(b, "open /etc");
-    len = b->plan->nameserver[0]
-              ? snprintf(text, sizeof text, "nameserver %s\n", b->plan->nameserver)
-              : snprintf(text, sizeof text, "# no network\n");
-    unlinkat(etc_fd, ".resolv.conf.berth", 0);
-    fd = openat(etc_fd, ".resolv.conf.berth",
-                O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0644);
-    if (fd < 0 || write(fd, text, (size_t)len) != len || fchmod(fd, 0644) < 0 ||
-        renameat(etc_fd, ".resolv.conf.berth", etc_fd, "resolv.conf") < 0)
-        give_up(b, "write /etc/resolv.conf");
+    snprintf(text, sizeof text, "%s%s\n",
+             b->plan->nameserver[0] ? "nameserver " : "# no network", b->plan->nameserver);
+    write_file(b, etc_fd, "resolv.conf", text);
+    profile_fd = open_below(b->root_fd, "etc/profile.d", O_RDONLY | O_DIRECTORY);
+    if (profile_fd >= 0) /* an image without it has its own ways */
+        write_file(b, profile_fd, "berth.sh", profile);
 }
 
 /* ------------------------------------------------------------------- init */
@@ -426,7 +444,7 @@ static _Noreturn void run_init(struct build *b)
     setsid();
     build_root(b);
     make_mount_points(b);
-    write_resolv_conf(b);
+    write_etc(b);
     build_dev(b);
     build_kernel_views(b);
     enter_root(b);

@@ -15,6 +15,19 @@ static const char list_project[] =
     "with open(sys.argv[2], 'w') as file:\n"
     "    file.writelines(line + '\\n' for line in found)\n";
 
+/* The skill's Python and its pip know the overlay of the session from then on: what is
+ * installed goes there, what is there comes after the skill's own. The plan's own commands read
+ * no configuration of pip. */
+static const char know_overlay[] =
+    "import os, sys, sysconfig\n"
+    "overlay = '/workspace/.packages'\n"
+    "with open(os.path.join(sys.prefix, 'pip.conf'), 'w') as file:\n"
+    "    file.write(f'[install]\\nprefix = {overlay}\\n')\n"
+    "with open(os.path.join(sysconfig.get_path('purelib'), 'berth-overlay.pth'), 'w') as "
+    "file:\n"
+    "    file.write('%s/lib/python%d.%d/site-packages\\n' % ((overlay,) + "
+    "sys.version_info[:2]))\n";
+
 void plan_deinit(struct plan *plan)
 {
     for (size_t i = 0; i < plan->n_manifests; i++) {
@@ -211,6 +224,7 @@ static void plan_all_python(struct plan *plan, bool has_uv)
             plan_python(plan, &plan->manifests[i], python, i, has_uv);
     if (n > 1) /* what one of them brought may have been replaced by another */
         add(plan, PLAN_CHECK, "", "", python, "-m", "pip", "check", (char *)NULL);
+    add(plan, PLAN_VENV, "", "", python, "-I", "-c", know_overlay, (char *)NULL);
 }
 
 static void plan_node(struct plan *plan, const struct plan_manifest *manifest)

@@ -245,7 +245,7 @@ START_TEST(validate__real_shapes__told_whole)
         if (i == 0) {
             ck_assert_str_eq(resp->skill->path, "/opt/berth/skills/table-tools");
             ck_assert_str_eq(resp->skill->version, "1.10");
-            ck_assert_uint_eq(resp->plan->n_commands, 4);
+            ck_assert_uint_eq(resp->plan->n_commands, 5);
             ck_assert_str_eq(resp->plan->commands[1]->manifest, "requirements.txt");
             ck_assert_str_eq(find(resp, "DESCRIPTION_REQUOTED")->file, "SKILL.md");
             ck_assert_uint_eq(find(resp, "DESCRIPTION_REQUOTED")->line, 3);

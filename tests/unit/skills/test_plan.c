@@ -55,8 +55,7 @@ static const struct finding *find(enum finding_code code)
     return NULL;
 }
 
-/* "folder: argv ..." of each command, one a line; owned. The script that reads pyproject.toml
- * is shortened to LIST. */
+/* "folder: argv ..." of each command, one a line; owned. Scripts are shortened to LIST. */
 static char *commands(void)
 {
     char *text = NULL;
@@ -127,7 +126,8 @@ START_TEST(plan_make__requirements__one_environment)
                                 "table-tools/scripts: " ROOT "table-tools/.venv/bin/python -m "
                                 "pip install -r requirements.txt\n" ROOT "table-tools: " ROOT
                                 "table-tools/.venv/bin/python -m pip "
-                                "check\n");
+                                "check\n" ROOT "table-tools: " ROOT
+                                "table-tools/.venv/bin/python -I -c LIST\n");
     ck_assert_uint_eq(verdict.plan.n_dependencies, 4);
     ck_assert_str_eq(dependency("tabulate")->manifest, "requirements.txt");
     ck_assert(dependency("et-xmlfile")->is_python && !dependency("et-xmlfile")->is_conditional);
@@ -177,8 +177,10 @@ END_TEST
 /* uv.lock: by uv, which is got first where the image has none. */
 START_TEST(plan_make__uv_lock__by_uv)
 {
-    static const char sync[] = " sync --frozen --inexact --no-dev --no-install-project "
-                               "(UV_PROJECT_ENVIRONMENT=" ROOT "contract-review/.venv)\n";
+    static const char sync[] =
+        " sync --frozen --inexact --no-dev --no-install-project "
+        "(UV_PROJECT_ENVIRONMENT=" ROOT "contract-review/.venv)\n" ROOT "contract-review: " ROOT
+        "contract-review/.venv/bin/python -I -c LIST\n";
     BERTH_AUTO(free) char *without = NULL, *with = NULL;
     char wanted[1000];
 
@@ -218,7 +220,8 @@ START_TEST(plan_make__pyproject__listed_then_installed)
                           "brand-guide/.venv/bin/python -I -c LIST pyproject.toml "
                           "/tmp/berth-install/requirements-0.txt\n" ROOT "brand-guide: " ROOT
                           "brand-guide/.venv/bin/python -m pip install -r "
-                          "/tmp/berth-install/requirements-0.txt\n");
+                          "/tmp/berth-install/requirements-0.txt\n" ROOT "brand-guide: " ROOT
+                          "brand-guide/.venv/bin/python -I -c LIST\n");
     ck_assert(find(FINDING_NESTED_ARCHIVE) && find(FINDING_BOM_STRIPPED));
     ck_assert_uint_eq(verdict.findings.counts[FINDING_WARNING], 0);
     ck_assert_ptr_nonnull(bundle_find(&verdict.bundle, "assets/drafts"));
@@ -292,12 +295,12 @@ static const struct {
     enum finding_code code; /* FINDING_CODES: none */
 } rows[] = {
     {"requirements.txt", "# nothing\n\n", 0, FINDING_CODES},
-    {"requirements.txt", "./wheels/x.whl\n", 2, FINDING_CODES},
-    {"requirements.txt", "x @ https://example.com/x.whl", 2, FINDING_CODES},
-    {"requirements.txt", "-r more.txt\n", 2, FINDING_CODES},
+    {"requirements.txt", "./wheels/x.whl\n", 3, FINDING_CODES},
+    {"requirements.txt", "x @ https://example.com/x.whl", 3, FINDING_CODES},
+    {"requirements.txt", "-r more.txt\n", 3, FINDING_CODES},
     {"requirements.txt", "-i https://x\n", 0, FINDING_INDEX_NAMED},
     {"requirements.txt", "caf\xe9\n", 0, FINDING_MANIFEST_INVALID},
-    {"server/requirements.txt", "x\n", 2, FINDING_CODES},
+    {"server/requirements.txt", "x\n", 3, FINDING_CODES},
     {"a/b/requirements.txt", "x\n", 0, FINDING_CODES},
     {"node_modules/requirements.txt", "x\n", 0, FINDING_CODES},
     {"package.json", "{\"type\": \"module\"}", 0, FINDING_CODES},
