@@ -12,6 +12,7 @@ struct local_options {
     const char *resolvers; /* by blanks; "" = the host's */
     const char *slots_dir;
     const char *spawner, *supervisor;  /* programs; "" = beside our own */
+    int64_t measure_ms;                /* at most once in it, what sandboxes have written */
     struct adapter_resources defaults; /* limits of a sandbox that names none */
 };
 

@@ -29,6 +29,7 @@ enum berth_code local_snapshot(struct adapter *local, const char *id, const char
     if (code)
         return code;
     *ret = record.info;
+    record.info.metadata = (struct adapter_pairs){0};
     snapshot_record_deinit(&record);
     return BERTH_OK;
 }
@@ -56,8 +57,10 @@ enum berth_code local_list_snapshots(struct adapter *local, int64_t deadline_ms,
         if (read)
             complete = complete && read == BERTH_NOT_FOUND;
         else {
-            if (!record.deleted)
+            if (!record.deleted) {
                 snapshots[n++] = record.info;
+                record.info.metadata = (struct adapter_pairs){0};
+            }
             snapshot_record_deinit(&record);
         }
     }

@@ -22,6 +22,7 @@ struct settings {
     int64_t default_memory;
     int64_t default_processes;
     int64_t default_open_files;
+    int64_t measure_interval;
 };
 
 #define KEY(field, type, value, doc)                                                           \
@@ -45,6 +46,8 @@ static const struct berth_config_key keys[] = {
     KEY(default_memory, BYTES, "2GiB", "of a sandbox that names none; /tmp counts, too"),
     KEY(default_processes, INT, "1024", "of a sandbox that names none; threads count, too"),
     KEY(default_open_files, INT, "4096", "of each process of a sandbox that names none"),
+    KEY(measure_interval, MS, "60s",
+        "at most so often is measured what sandboxes have stored; 10 ms to 24 h"),
 };
 #undef KEY
 
@@ -65,6 +68,7 @@ static enum berth_code open_local(const struct settings *c, struct adapter **ret
         .slots_dir = c->slots_dir,
         .spawner = c->spawner,
         .supervisor = c->supervisor,
+        .measure_ms = c->measure_interval,
         .defaults = {.cpu_millis = (uint32_t)c->default_cpu_millis,
                      .memory_bytes = (uint64_t)c->default_memory,
                      .max_processes = (uint32_t)c->default_processes,
@@ -74,6 +78,8 @@ static enum berth_code open_local(const struct settings *c, struct adapter **ret
     for (size_t i = 0; i < BERTH_COUNT(limits); i++)
         if (limits[i].value < 1 || limits[i].value > INT32_MAX)
             return berth_fail_field(err, limits[i].name, "must be 1 to %d", INT32_MAX);
+    if (c->measure_interval < 10 || c->measure_interval > 24 * 3600 * 1000)
+        return berth_fail_field(err, "measure_interval", "must be 10 ms to 24 h");
     if (c->default_memory < 16 << 20)
         return berth_fail_field(err, "default_memory", "must be at least 16MiB");
     return local_new(&options, ret, err);

@@ -109,7 +109,7 @@ struct adapter_ops {
                                 const struct adapter_pairs *metadata,
                                 const struct adapter_grant *grant, int64_t deadline_ms,
                                 struct adapter_snapshot *ret, struct berth_error *err);
-    /* Ordered by id; *ret is owned: free(). */
+    /* Ordered by id; *ret is owned: adapter_snapshot_deinit() each, and free(). */
     enum berth_code (*list_snapshots)(struct adapter *adapter, int64_t deadline_ms,
                                       struct adapter_snapshot **ret, size_t *ret_n,
                                       bool *ret_complete, struct berth_error *err);

@@ -55,6 +55,7 @@ static enum berth_code create_snapshot(void *service, struct berth_call *call,
         berth__backend__v1__create_snapshot_response__init(resp);
         resp->snapshot = encode_snapshot(&snapshot);
     }
+    adapter_snapshot_deinit(&snapshot);
     return edge_answer_whole(resp ? &resp->base : NULL, resp && resp->snapshot, ret_resp, err);
 }
 
@@ -123,6 +124,8 @@ static enum berth_code list_snapshots(void *service, struct berth_call *call,
                                       &complete, err);
     if (!code)
         code = encode_snapshots(req, after, list, n, size, complete, ret_resp, err);
+    for (size_t i = 0; i < n; i++)
+        adapter_snapshot_deinit(&list[i]);
     free(list);
     return code ? edge_failed(s, "", code, err) : BERTH_OK;
 }

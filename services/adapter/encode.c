@@ -1,5 +1,7 @@
 #include "services/adapter/encode.h"
 
+#include "common/messages/messages.h"
+
 typedef Berth__Common__V1__Sandbox Sandbox;
 typedef Berth__Common__V1__Sandbox__MetadataEntry MetadataEntry;
 
@@ -168,6 +170,17 @@ Berth__Common__V1__Sandbox *encode_sandbox(const char *backend,
     return to;
 }
 
+static bool put_snapshot_metadata(Berth__Common__V1__Snapshot *to,
+                                  const struct adapter_pairs *pairs)
+{
+    for (size_t i = 0; i < pairs->n; i++)
+        if (!berth_set_map(&to->n_metadata, &to->metadata,
+                           &berth__common__v1__snapshot__metadata_entry__descriptor,
+                           pairs->keys[i], pairs->values[i]))
+            return false;
+    return true;
+}
+
 Berth__Common__V1__Snapshot *encode_snapshot(const struct adapter_snapshot *from)
 {
     Berth__Common__V1__Snapshot *to = calloc(1, sizeof *to);
@@ -184,6 +197,7 @@ Berth__Common__V1__Snapshot *encode_snapshot(const struct adapter_snapshot *from
     to->n_names = 1;
     if (!encode_string(&to->snapshot_id, from->id) ||
         !encode_string(&to->source_sandbox_id, from->source_sandbox_id) ||
+        !put_snapshot_metadata(to, &from->metadata) ||
         !put_time(&to->create_time, from->create_ms))
         return discard(to);
     return to;

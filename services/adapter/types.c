@@ -19,6 +19,12 @@ void adapter_sandbox_deinit(struct adapter_sandbox *sandbox)
     *sandbox = (struct adapter_sandbox){0};
 }
 
+void adapter_snapshot_deinit(struct adapter_snapshot *snapshot)
+{
+    adapter_pairs_deinit(&snapshot->metadata);
+    *snapshot = (struct adapter_snapshot){0};
+}
+
 enum berth_code adapter_pairs_add(struct adapter_pairs *pairs, const char *key,
                                   const char *value, struct berth_error *err)
 {

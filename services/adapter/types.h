@@ -77,6 +77,7 @@ struct adapter_snapshot {
     char name[ADAPTER_ID_SIZE];
     int state; /* SnapshotState */
     char source_sandbox_id[ADAPTER_ID_SIZE];
+    struct adapter_pairs metadata;
     uint64_t size_bytes;
     int64_t create_ms;
     bool has_memory;
@@ -93,6 +94,7 @@ struct adapter_template {
 /* Free what the struct owns; it is empty afterwards. */
 void adapter_pairs_deinit(struct adapter_pairs *pairs);
 void adapter_sandbox_deinit(struct adapter_sandbox *sandbox);
+void adapter_snapshot_deinit(struct adapter_snapshot *snapshot);
 
 /* Append a copy of one pair. */
 BERTH_MUST_CHECK enum berth_code adapter_pairs_add(struct adapter_pairs *pairs, const char *key,

@@ -27,6 +27,7 @@ static void deinit(struct sweep *sweep)
     for (size_t i = 0; i < sweep->n_targets; i++)
         berth_message_free(sweep->targets[i]);
     free(sweep->targets);
+    free(sweep->snapshot_bytes);
     for (size_t i = 0; i < sweep->n_items; i++)
         berth_message_free(sweep->items[i]);
     free(sweep->items);
@@ -247,6 +248,10 @@ static void sample(struct sweep *sweep)
         reaper_usage_keep(reaper->usage, sweep->targets[i]->target->tenant_id,
                           sweep->targets[i]->target->config_id);
     count_boxes(sweep);
+    for (size_t i = 0; sweep->snapshot_bytes && i < sweep->n_targets; i++)
+        reaper_usage_add_snapshots(reaper->usage, sweep->targets[i]->target->tenant_id,
+                                   sweep->targets[i]->target->config_id,
+                                   sweep->snapshot_bytes[i]);
     reaper_usage_end(reaper->usage);
     if (reaper->usage_term == sweep->term)
         sweep_save_usage(sweep);
@@ -267,6 +272,8 @@ static enum berth_code run(struct sweep *sweep, struct berth_error *err)
         return code;
     sweep->told->seen = (uint32_t)sweep->n_boxes;
     sweep_find_owners(sweep);
+    if (is_whole(sweep))
+        sweep_list_snapshots(sweep);
     sample(sweep);
     code = sweep_observe(sweep, err);
     for (size_t i = 0; !code && i < sweep->n_boxes; i++) {

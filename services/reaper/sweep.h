@@ -29,7 +29,7 @@ struct sweep_request {
 struct sweep_group {
     const Berth__Control__V1__ConfigTarget *target; /* any of them; borrowed */
     char account[SWEEP_ACCOUNT_HEX];
-    bool timer, can_pause;
+    bool timer, can_pause, snapshots;
     uint32_t n_configs;
     bool whole; /* it was listed to the end */
 };
@@ -60,6 +60,7 @@ struct sweep {
 
     Berth__Control__V1__ConfigTarget **targets; /* owned, by tenant and config */
     size_t n_targets;
+    uint64_t *snapshot_bytes; /* of each target; NULL: not known */
     struct sweep_group *groups;
     size_t n_groups;
     struct sweep_box *boxes; /* by tenant and session, once they are all there */
@@ -77,8 +78,13 @@ BERTH_MUST_CHECK enum berth_code sweep_list_targets(struct sweep *sweep,
                                                     struct berth_error *err);
 /* A group whose list is not to be believed is skipped and told of; not an error. */
 BERTH_MUST_CHECK enum berth_code sweep_list_boxes(struct sweep *sweep, struct berth_error *err);
+/* Its place in targets; n_targets: it is not there. */
+size_t sweep_target_at(const struct sweep *sweep, const char *tenant, const char *config);
 const Berth__Control__V1__ConfigTarget *
 sweep_find_target(const struct sweep *sweep, const char *tenant, const char *config);
+/* sweep_snapshots.c: what the snapshots of each target hold. Best effort: nothing of it decides
+ * anything. */
+void sweep_list_snapshots(struct sweep *sweep);
 void sweep_account_hex(char buf[SWEEP_ACCOUNT_HEX], const ProtobufCBinaryData *account);
 
 /* sweep_own.c: whose it is. What cannot be read stays REAPER_UNREADABLE. A session that is in

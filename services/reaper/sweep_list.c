@@ -43,8 +43,7 @@ static int compare_targets(const void *a, const void *b)
                           two->target->config_id);
 }
 
-const ConfigTarget *sweep_find_target(const struct sweep *sweep, const char *tenant,
-                                      const char *config)
+size_t sweep_target_at(const struct sweep *sweep, const char *tenant, const char *config)
 {
     size_t low = 0, high = sweep->n_targets;
 
@@ -53,13 +52,21 @@ const ConfigTarget *sweep_find_target(const struct sweep *sweep, const char *ten
         int order = compare_target(sweep->targets[middle], tenant, config);
 
         if (order == 0)
-            return sweep->targets[middle];
+            return middle;
         if (order < 0)
             low = middle + 1;
         else
             high = middle;
     }
-    return NULL;
+    return sweep->n_targets;
+}
+
+const ConfigTarget *sweep_find_target(const struct sweep *sweep, const char *tenant,
+                                      const char *config)
+{
+    size_t at = sweep_target_at(sweep, tenant, config);
+
+    return at < sweep->n_targets ? sweep->targets[at] : NULL;
 }
 
 static enum berth_code take_targets(struct sweep *sweep, ListTargetsResponse *page,
@@ -353,6 +360,8 @@ static enum berth_code ask_what_it_can(struct sweep *sweep, struct sweep_group *
                                    BERTH__COMMON__V1__TIMEOUT_MODEL__TIMEOUT_MODEL_NONE;
     group->can_pause =
         info->capabilities && info->capabilities->pause && info->capabilities->pause->supported;
+    group->snapshots = info->capabilities && info->capabilities->snapshots &&
+                       info->capabilities->snapshots->supported;
     berth_message_free(info);
     return BERTH_OK;
 }

@@ -10,7 +10,7 @@
 struct line {
     char *tenant, *config;
     struct reaper_used used;
-    uint64_t n_running, n_paused, n_stored; /* of the last look */
+    uint64_t n_running, n_paused, n_stored, n_snapshots; /* of the last look */
     bool kept;
 };
 
@@ -63,7 +63,7 @@ void reaper_usage_begin(struct reaper_usage *usage, int64_t tick_ms, int64_t max
         struct line *line = i < usage->n_lines ? &usage->lines[i] : &usage->other;
 
         line->kept = false;
-        line->n_running = line->n_paused = line->n_stored = 0;
+        line->n_running = line->n_paused = line->n_stored = line->n_snapshots = 0;
     }
 }
 
@@ -157,6 +157,7 @@ void reaper_usage_load(struct reaper_usage *usage, const char *tenant, const cha
     line->used.running_ms += used->running_ms;
     line->used.paused_ms += used->paused_ms;
     line->used.stored_kib_s += used->stored_kib_s;
+    line->used.snapshot_kib_s += used->snapshot_kib_s;
 }
 
 bool reaper_usage_line(const struct reaper_usage *usage, size_t at, const char **ret_tenant,
@@ -188,6 +189,17 @@ void reaper_usage_add(struct reaper_usage *usage, const char *tenant, const char
         line->n_running++;
         line->used.running_ms += usage->elapsed_ms;
     }
+}
+
+void reaper_usage_add_snapshots(struct reaper_usage *usage, const char *tenant,
+                                const char *config, uint64_t bytes)
+{
+    struct line *line = line_of(usage, tenant, config);
+
+    if (!line)
+        return;
+    line->n_snapshots += bytes;
+    line->used.snapshot_kib_s += bytes / 1024 * usage->elapsed_ms / 1000;
 }
 
 void reaper_usage_end(struct reaper_usage *usage)
@@ -251,6 +263,16 @@ static void stored_seconds(FILE *out, const struct line *line)
     fprintf(out, "%.0f\n", (double)line->used.stored_kib_s * 1024);
 }
 
+static void snapshots(FILE *out, const struct line *line)
+{
+    fprintf(out, "%" PRIu64 "\n", line->n_snapshots);
+}
+
+static void snapshot_seconds(FILE *out, const struct line *line)
+{
+    fprintf(out, "%.0f\n", (double)line->used.snapshot_kib_s * 1024);
+}
+
 char *reaper_usage_metrics(const struct reaper_usage *usage)
 {
     char *text = NULL;
@@ -266,6 +288,8 @@ char *reaper_usage_metrics(const struct reaper_usage *usage)
     put_family(out, usage, "berth_sandbox_stored_byte_seconds_total", "counter",
                "Bytes stored by sandboxes times seconds, sampled by sweeps. " KEPT,
                stored_seconds);
+    put_family(out, usage, "berth_snapshot_stored_byte_seconds_total", "counter",
+               "Bytes of snapshots times seconds, sampled by sweeps. " KEPT, snapshot_seconds);
     put_family(out, usage, "berth_sandboxes_running", "gauge",
                "Sandboxes that ran at the last sweep.", running);
     put_family(out, usage, "berth_sandboxes_paused", "gauge",
@@ -275,6 +299,9 @@ char *reaper_usage_metrics(const struct reaper_usage *usage)
         "What sandboxes had written over their images at the last sweep, as far as their "
         "backends know.",
         stored);
+    put_family(out, usage, "berth_snapshot_stored_bytes", "gauge",
+               "What snapshots took at the last sweep, as far as their backends know.",
+               snapshots);
     if (fclose(out)) {
         free(text);
         return NULL;

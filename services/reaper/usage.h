@@ -14,7 +14,7 @@ struct reaper_usage;
 /* Added up so far. */
 struct reaper_used {
     uint64_t running_ms, paused_ms;
-    uint64_t stored_kib_s; /* KiB times seconds */
+    uint64_t stored_kib_s, snapshot_kib_s; /* KiB times seconds */
 };
 
 /* NULL: no memory. */
@@ -35,6 +35,9 @@ bool reaper_usage_line(const struct reaper_usage *usage, size_t at, const char *
 void reaper_usage_keep(struct reaper_usage *usage, const char *tenant, const char *config);
 void reaper_usage_add(struct reaper_usage *usage, const char *tenant, const char *config,
                       bool paused, uint64_t disk_bytes);
+/* What its snapshots hold. */
+void reaper_usage_add_snapshots(struct reaper_usage *usage, const char *tenant,
+                                const char *config, uint64_t bytes);
 /* Configs that are not there any more are forgotten. */
 void reaper_usage_end(struct reaper_usage *usage);
 /* Prometheus text; owned; NULL: no memory. */

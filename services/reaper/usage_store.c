@@ -9,14 +9,16 @@
 #include "services/reaper/sweep.h"
 #include "services/reaper/usage.h"
 
-enum { FIELD_SIZE = 2 * 128 + 2, VALUE_SIZE = 72 };
+enum { FIELD_SIZE = 2 * 128 + 2, VALUE_SIZE = 96 };
 
 static const char *const hgetall[] = {"HGETALL", BERTH_KEY_USAGE};
 
+/* Of an earlier version: without snapshots. */
 static bool parse(const char *text, struct reaper_used *ret)
 {
-    return sscanf(text, "%" SCNu64 " %" SCNu64 " %" SCNu64, &ret->running_ms, &ret->paused_ms,
-                  &ret->stored_kib_s) == 3;
+    ret->snapshot_kib_s = 0;
+    return sscanf(text, "%" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64, &ret->running_ms,
+                  &ret->paused_ms, &ret->stored_kib_s, &ret->snapshot_kib_s) >= 3;
 }
 
 /* A config that is not there any more is not told of for ever. */
@@ -94,11 +96,11 @@ void sweep_save_usage(struct sweep *sweep)
          n++) {
         char *field = words[n], *value = words[n] + FIELD_SIZE;
 
-        if (!used.running_ms && !used.paused_ms)
+        if (!used.running_ms && !used.paused_ms && !used.snapshot_kib_s)
             continue;
         snprintf(field, FIELD_SIZE, "%s/%s", tenant, config);
-        snprintf(value, VALUE_SIZE, "%" PRIu64 " %" PRIu64 " %" PRIu64, used.running_ms,
-                 used.paused_ms, used.stored_kib_s);
+        snprintf(value, VALUE_SIZE, "%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64,
+                 used.running_ms, used.paused_ms, used.stored_kib_s, used.snapshot_kib_s);
         argv[argc++] = field;
         argv[argc++] = value;
     }

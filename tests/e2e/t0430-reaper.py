@@ -26,6 +26,7 @@ QUICK = pb.common.TimeoutPolicy(idle=duration(1), on_idle=pb.common.IDLE_ACTION_
 class ReaperSuite(TestSuite):
     def __init__(self):
         super().__init__(options={
+            "adapter-local": {"measure_interval": "500ms"},
             "reaper": {"interval": f"{INTERVAL}s", "grace": f"{GRACE}s", "duplicate_grace": f"{GRACE}s", "lease": "3s"},
             "binding": {"turn_lease": "3s", "turn_lease_min": "1s"}})
 
@@ -152,6 +153,21 @@ def sweeps__made_by_hand__each_as_it_deserves(suite):
     tap.equal(suite.metric("berth_reaper_untagged"), 2)
     tap.equal(suite.metric("berth_reaper_leader"), 1)
     tap.check(suite.metric('berth_sandbox_running_seconds_total{tenant="default",config="local"}') > 0, "running seconds")
+
+
+# Files of a real sandbox, and a snapshot of it, are bytes of their config; what was stored how long is added up.
+def stored__files_and_a_snapshot__told_by_config(suite):
+    size, of = 3 << 20, '{tenant="default",config="local"}'
+    before = {kind: suite.metric(f"berth_{kind}_stored_bytes{of}") for kind in ("sandbox", "snapshot")}
+    tap.equal(before["snapshot"], 0)
+    suite.api.run("kept", f"head -c {size} /dev/urandom > data")
+    snapshot = suite.api.snapshots.CreateSnapshot(pb.skills.CreateSnapshotRequest(session=suite.api.ref("kept"))).snapshot
+    tap.check(size <= snapshot.size_bytes < size + (1 << 20), "size of the snapshot", snapshot.size_bytes)
+    for kind in before:
+        wait_for(lambda kind=kind: suite.metric(f"berth_{kind}_stored_bytes{of}") >= before[kind] + size,
+                 2 * INTERVAL + SLACK, f"bytes of a {kind} are told", step=0.1)
+        wait_for(lambda kind=kind: suite.metric(f"berth_{kind}_stored_byte_seconds_total{of}") > 0, 2 * INTERVAL + SLACK,
+                 f"byte-seconds of a {kind} are told", step=0.1)
 
 
 # What rests is resumed by the next use, and has lost nothing.

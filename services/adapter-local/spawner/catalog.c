@@ -30,7 +30,7 @@ static enum berth_code write_meta(int dir_fd, json_t *root, struct berth_error *
 
 void snapshot_record_deinit(struct snapshot_record *record)
 {
-    adapter_pairs_deinit(&record->metadata);
+    adapter_snapshot_deinit(&record->info);
     for (size_t i = 0; i < record->n_layers; i++)
         free(record->layers[i]);
     *record = (struct snapshot_record){0};
@@ -58,7 +58,8 @@ static enum berth_code decode_snapshot(const json_t *root, struct snapshot_recor
     if (!code)
         code = berth_json_get_bool(root, "deleted", false, &r->deleted, err);
     if (!code)
-        code = adapter_pairs_from_json(json_object_get(root, "metadata"), &r->metadata, err);
+        code =
+            adapter_pairs_from_json(json_object_get(root, "metadata"), &r->info.metadata, err);
     if (code)
         return code;
     r->info.size_bytes = (uint64_t)size;
@@ -112,7 +113,7 @@ enum berth_code snapshot_save(int dir_fd, const struct snapshot_record *record,
                      (json_int_t)record->info.size_bytes, "create_ms",
                      (json_int_t)record->info.create_ms, "fence", (json_int_t)record->fence,
                      "deleted", record->deleted, "metadata",
-                     adapter_pairs_to_json(&record->metadata), "layers", layers);
+                     adapter_pairs_to_json(&record->info.metadata), "layers", layers);
     return write_meta(dir_fd, root, err);
 }
 

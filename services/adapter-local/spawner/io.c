@@ -313,8 +313,9 @@ static int64_t content_bytes(int fd, dev_t dev, int depth)
             fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
             st.st_dev != dev)
             continue;
-        /* Each further link of a file counts once more; they are rare. */
-        total += (int64_t)st.st_blocks * 512;
+        /* Each link of a file counts for its part: together they count once. */
+        total += (int64_t)st.st_blocks * 512 /
+                 (S_ISDIR(st.st_mode) || st.st_nlink < 2 ? 1 : (int64_t)st.st_nlink);
         if (!S_ISDIR(st.st_mode) || depth >= 512)
             continue;
         child = io_open_dir(dirfd(dir), entry->d_name);

@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -32,6 +33,8 @@ enum {
     N_OWN_FDS = 3, /* socket, signals, rules; then the supervisors' */
     SWEEP_EVERY_MS = 60000,
     SWEEP_SOON_MS = 300, /* after something died: others may die along with it */
+    MEASURE_SHARE = 10,  /* of our time at most one part in so many is spent on measuring */
+    MEASURE_MAX_MS = 24 * 3600 * 1000,
     DEADLINE_DEFAULT_MS = 60000,
     DEADLINE_MAX_MS = 24 * 3600 * 1000
 };
@@ -63,6 +66,8 @@ struct loop {
     } children[CHILDREN_MAX];
     pid_t sweeper;         /* 0: none */
     int64_t next_sweep_ms; /* tick */
+    pid_t measurer;        /* 0: none */
+    int64_t measure_every_ms, measure_begin_ms, next_measure_ms;
     /* Supervisors an earlier spawner started are not our children: watched by pidfd. */
     int *watched;
     size_t n_watched;
@@ -125,6 +130,9 @@ static enum berth_code open_spawner(struct loop *loop, const json_t *request,
         code = berth_json_get_str(request, "supervisor", s->supervisor_path,
                                   sizeof s->supervisor_path, "", err);
     if (!code)
+        code = berth_json_get_int(request, "measure_every_ms", 1, MEASURE_MAX_MS,
+                                  MEASURE_MAX_MS, &loop->measure_every_ms, err);
+    if (!code)
         code = net_parse_cidr(s->cidr_text, &s->cidr, err);
     if (!code && (s->slots_dir[0] != '/' || s->supervisor_path[0] != '/'))
         code = berth_fail(err, BERTH_REASON_FIELD_INVALID,
@@ -181,6 +189,7 @@ static void handle_open(struct loop *loop, struct operation *op)
 
     if (!code) {
         loop->opened = true;
+        loop->next_measure_ms = berth_tick_ms() + loop->measure_every_ms;
         loop->rules_fd = nft_watch();
         watch_living(loop);
         op->answer = json_pack("{s:s}", "uuid", loop->spawner.store.uuid);
@@ -320,6 +329,38 @@ static void start_sweep(struct loop *loop)
         loop->sweeper = 0;
 }
 
+/* It yields to everybody, and does not outlive us. */
+static void start_measuring(struct loop *loop)
+{
+    enum { WHO_PROCESS = 1, CLASS_IDLE = 3 << 13, LAST = 19 };
+
+    loop->measure_begin_ms = berth_tick_ms();
+    loop->next_measure_ms = loop->measure_begin_ms + loop->measure_every_ms;
+    loop->measurer = fork();
+    if (loop->measurer == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+        become_worker(loop, "berth-measure");
+        close(SOCKET_FD);
+        (void)setpriority(PRIO_PROCESS, 0, LAST);
+        (void)syscall(SYS_ioprio_set, WHO_PROCESS, 0, CLASS_IDLE);
+        spawner_measure(&loop->spawner);
+        _exit(0);
+    }
+    if (loop->measurer < 0)
+        loop->measurer = 0;
+}
+
+/* What took long is not begun anew at once. */
+static void measured(struct loop *loop)
+{
+    int64_t now_ms = berth_tick_ms();
+    int64_t rest_ms = MEASURE_SHARE * (now_ms - loop->measure_begin_ms);
+
+    loop->measurer = 0;
+    if (loop->next_measure_ms < now_ms + rest_ms)
+        loop->next_measure_ms = now_ms + rest_ms;
+}
+
 static void reap(struct loop *loop)
 {
     struct signalfd_siginfo info;
@@ -329,10 +370,12 @@ static void reap(struct loop *loop)
     while (read(loop->signal_fd, &info, sizeof info) > 0)
         ;
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-        bool known = pid == loop->sweeper;
+        bool known = pid == loop->sweeper || pid == loop->measurer;
 
-        if (known)
+        if (pid == loop->sweeper)
             loop->sweeper = 0;
+        if (pid == loop->measurer)
+            measured(loop);
         for (size_t i = 0; i < CHILDREN_MAX && !known; i++)
             if (loop->children[i].pid == pid) {
                 loop->children[i].pid = 0;
@@ -365,15 +408,18 @@ static bool receive(struct loop *loop)
 
 static void wait_once(struct loop *loop, struct pollfd *polls)
 {
-    int64_t left = loop->next_sweep_ms - berth_tick_ms();
+    int64_t now_ms = berth_tick_ms();
+    /* The end of the one that is at work wakes us. */
+    int64_t left =
+        loop->opened && !loop->sweeper ? loop->next_sweep_ms - now_ms : SWEEP_EVERY_MS;
 
+    if (loop->opened && !loop->measurer && loop->next_measure_ms - now_ms < left)
+        left = loop->next_measure_ms - now_ms;
     polls[0] = (struct pollfd){.fd = SOCKET_FD, .events = POLLIN};
     polls[1] = (struct pollfd){.fd = loop->signal_fd, .events = POLLIN};
     polls[2] = (struct pollfd){.fd = loop->rules_fd, .events = POLLIN};
     for (size_t i = 0; i < loop->n_watched; i++)
         polls[N_OWN_FDS + i] = (struct pollfd){.fd = loop->watched[i], .events = POLLIN};
-    if (!loop->opened || loop->sweeper)
-        left = SWEEP_EVERY_MS; /* the sweeper's end wakes us */
     (void)poll(polls, N_OWN_FDS + loop->n_watched, left < 0 ? 0 : (int)left);
     for (size_t i = loop->n_watched; i > 0; i--) {
         if (!polls[N_OWN_FDS - 1 + i].revents)
@@ -419,6 +465,8 @@ static int run(struct loop *loop)
             break;
         if (loop->opened && berth_tick_ms() >= loop->next_sweep_ms)
             start_sweep(loop);
+        if (loop->opened && !loop->measurer && berth_tick_ms() >= loop->next_measure_ms)
+            start_measuring(loop);
     }
     free(polls);
     /* Sandboxes in the making are finished, a template nobody waits for is not. */

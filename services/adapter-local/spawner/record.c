@@ -1,6 +1,7 @@
-/* record.c - sandboxes/<id>/meta.json and keys/<key>.json. */
+/* record.c - sandboxes/<id>/meta.json, stored, and keys/<key>.json. */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -262,6 +263,23 @@ bool record_freeze_marked(const struct store *store, const char *id)
     return faccessat(store->sandboxes_fd, mark_name(id, name), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
+bool stored_load(int dir_fd, struct stored *ret)
+{
+    char text[64];
+
+    return io_read(dir_fd, "stored", text, sizeof text) > 0 &&
+           sscanf(text, "%" SCNu64 " %" SCNd64, &ret->bytes, &ret->begin_ms) == 2;
+}
+
+enum berth_code stored_save(int dir_fd, const struct stored *stored, struct berth_error *err)
+{
+    char text[64];
+    int len = snprintf(text, sizeof text, "%" PRIu64 " %" PRId64 "\n", stored->bytes,
+                       stored->begin_ms);
+
+    return io_replace(dir_fd, "stored", text, (size_t)len, false, err);
+}
+
 enum berth_code record_describe(const struct store *store, const struct record *record,
                                 struct adapter_sandbox *ret, struct berth_error *err)
 {
@@ -277,6 +295,7 @@ enum berth_code record_describe(const struct store *store, const struct record *
         .fence = record->fence,
     };
     const char *raw = "ended";
+    struct stored stored;
     struct stat st;
 
     if (record->state == RECORD_CREATING) {
@@ -293,6 +312,8 @@ enum berth_code record_describe(const struct store *store, const struct record *
     if (dir_fd >= 0 && fstatat(dir_fd, "active", &st, AT_SYMLINK_NOFOLLOW) == 0)
         sandbox.last_active_ms =
             (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000;
+    if (dir_fd >= 0 && stored_load(dir_fd, &stored))
+        sandbox.disk_used_bytes = stored.bytes;
     for (size_t i = 0; i < record->metadata.n; i++) {
         enum berth_code code = adapter_pairs_add(&sandbox.metadata, record->metadata.keys[i],
                                                  record->metadata.values[i], err);

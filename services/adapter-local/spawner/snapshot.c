@@ -300,7 +300,7 @@ enum berth_code spawner_snapshot(const struct spawner *spawner, struct operation
                                   sizeof snapshot.info.name, "", err);
     if (!code)
         code = adapter_pairs_from_json(json_object_get(op->request, "metadata"),
-                                       &snapshot.metadata, err);
+                                       &snapshot.info.metadata, err);
     if (!code)
         code = record_lock(&spawner->store, id, op->deadline_ms, &lock, err);
     if (!code)

@@ -104,6 +104,10 @@ bool spawner_snapshot_needed(const struct spawner *spawner, const char *id);
 /* Only the trash. */
 void spawner_empty_trash(const struct spawner *spawner);
 
+/* measure.c: note of each sandbox what it has written, by walking through its layer. Takes as
+ * long as it takes; skips what cannot have changed. */
+void spawner_measure(const struct spawner *spawner);
+
 /* Common to the operations: the members every grant has. Errors: DEADLINE when not_after is
  * past. */
 BERTH_MUST_CHECK enum berth_code operation_grant(const struct operation *op,

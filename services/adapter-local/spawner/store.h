@@ -4,10 +4,9 @@
  *   store.json                     uuid
  *   templates/<id>/                rootfs/, meta.json; .build-* while being built
  *   snapshots/<id>/                layer/, meta.json; .build-* while being made
- *   sandboxes/<id>/                meta.json, lock, active, upper/, work/, mnt/, sup.sock,
- *                                  supervisor.log
- *   keys/<unique_key>.json         fence, attempt, sandbox; kept 24 h after delete
- *   trash/                         removed in the background
+ *   sandboxes/<id>/                meta.json, lock, active, stored, upper/, work/, mnt/,
+ * sup.sock, supervisor.log keys/<unique_key>.json         fence, attempt, sandbox; kept 24 h
+ * after delete trash/                         removed in the background
  *
  * All of it is mode 0700: what a sandbox's root writes (set-user-id files, too) has owner 0 on
  * disk and must not be reachable by anybody on the host. */
@@ -125,6 +124,16 @@ void record_unlock(struct record_lock *lock);
 void record_mark_freeze(const struct store *store, const char *id, bool on);
 bool record_freeze_marked(const struct store *store, const char *id);
 
+/* sandboxes/<id>/stored: what it has written over its image, as it was when last measured. */
+struct stored {
+    uint64_t bytes;
+    int64_t begin_ms; /* wall clock at the beginning of it */
+};
+/* False: it was never measured. */
+bool stored_load(int dir_fd, struct stored *ret);
+BERTH_MUST_CHECK enum berth_code stored_save(int dir_fd, const struct stored *stored,
+                                             struct berth_error *err);
+
 /* What the world is told about a sandbox: state from its record and its processes. *ret is
  * owned: adapter_sandbox_deinit(). */
 BERTH_MUST_CHECK enum berth_code record_describe(const struct store *store,
@@ -158,7 +167,6 @@ void key_unlock(struct key_lock *lock);
 /* snapshots/<id>/meta.json */
 struct snapshot_record {
     struct adapter_snapshot info;
-    struct adapter_pairs metadata;
     uint64_t fence;
     bool deleted;                   /* hidden; its layer stays while something boots from it */
     char *layers[STORE_LAYERS_MAX]; /* top first, its own included */

@@ -102,6 +102,7 @@ static Sandbox *show(const struct fake_adapter *fake, const struct fake_sandbox 
     if (from->last_active_ms)
         out->last_active_time = berth_timestamp(from->last_active_ms);
     out->fence = fake->not_fenced ? 0 : from->fence;
+    out->disk_used_bytes = from->disk_bytes;
     if (from->warn_ms) {
         out->timeouts = berth_message_new(&berth__common__v1__timeout_policy__descriptor);
         out->timeouts->warn_before = berth_duration(from->warn_ms);

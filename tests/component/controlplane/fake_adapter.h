@@ -58,6 +58,7 @@ struct fake_sandbox {
     char template_id[129], snapshot_id[129];
     uint64_t generation;
     int64_t create_ms, last_active_ms, end_ms;
+    uint64_t disk_bytes;
     int64_t idle_ms, warn_ms; /* warn_ms: said in lists, where it is not 0 */
     int egress, inbound, on_idle, auto_resume;
     size_t n_tags;
@@ -131,4 +132,6 @@ void fake_kill(struct fake_adapter *fake, const char *id);
 void fake_set_state(struct fake_adapter *fake, const char *id, int state);
 /* One that nobody asked for: a copy of another with an id of its own. */
 void fake_clone(struct fake_adapter *fake, const char *id);
+/* One of a sandbox, of 4096 bytes; all snapshots have its tags. */
+void fake_add_snapshot(struct fake_adapter *fake, const char *name, const char *sandbox_id);
 size_t fake_snapshots_alive(struct fake_adapter *fake);

@@ -11,11 +11,16 @@ static Berth__Common__V1__Snapshot *show_snapshot(struct fake_adapter *fake, siz
 {
     Berth__Common__V1__Snapshot *out =
         berth_message_new(&berth__common__v1__snapshot__descriptor);
+    const struct fake_sandbox *box = fake_find(fake, fake->snapshots[at].source);
 
     out->state = BERTH__COMMON__V1__SNAPSHOT_STATE__SNAPSHOT_STATE_READY;
     out->size_bytes = 4096;
     ck_assert(berth_set_string(&out->snapshot_id, fake->snapshots[at].id) &&
               berth_add_string(&out->n_names, &out->names, fake->snapshots[at].name));
+    for (size_t i = 0; box && i < box->n_tags; i++)
+        ck_assert(berth_set_map(&out->n_metadata, &out->metadata,
+                                &berth__common__v1__snapshot__metadata_entry__descriptor,
+                                box->tags[i][0], box->tags[i][1]));
     return out;
 }
 
@@ -36,6 +41,13 @@ static size_t place_snapshot(struct fake_adapter *fake, const char *name, const 
     snprintf(fake->snapshots[at].name, sizeof fake->snapshots[at].name, "%s", name);
     snprintf(fake->snapshots[at].source, sizeof fake->snapshots[at].source, "%s", source);
     return at;
+}
+
+void fake_add_snapshot(struct fake_adapter *fake, const char *name, const char *sandbox_id)
+{
+    pthread_mutex_lock(&fake->mutex);
+    (void)place_snapshot(fake, name, sandbox_id);
+    pthread_mutex_unlock(&fake->mutex);
 }
 
 HANDLER(create_snapshot)

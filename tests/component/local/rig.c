@@ -68,10 +68,11 @@ void rig_start(struct rig *rig)
 {
     struct berth_error err = {0};
     const char *templates = getenv("BERTH_TEST_TEMPLATES");
-    json_t *open = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "state_dir", rig->dir,
-                             "template_dirs", templates ? templates : "", "network_cidr",
-                             RIG_CIDR, "resolvers", rig->resolvers, "slots_dir", RIG_SLOTS,
-                             "supervisor", program("BERTH_LOCAL_SUPERVISOR"));
+    json_t *open = json_pack(
+        "{s:s, s:s, s:s, s:s, s:s, s:s, s:I}", "state_dir", rig->dir, "template_dirs",
+        templates ? templates : "", "network_cidr", RIG_CIDR, "resolvers", rig->resolvers,
+        "slots_dir", RIG_SLOTS, "supervisor", program("BERTH_LOCAL_SUPERVISOR"),
+        "measure_every_ms", (json_int_t)(rig->measure_ms ? rig->measure_ms : 3600 * 1000));
 
     if (spawn_client_new(program("BERTH_LOCAL_SPAWNER"), open, &rig->client, &err)) {
         printf("SKIP: %s\n", err.text);

@@ -22,6 +22,7 @@ struct rig {
     struct cgroup_host host;
     struct spawn_client *client;
     char resolvers[64]; /* set before rig_open() */
+    int64_t measure_ms; /* the same; 0: hardly ever */
 };
 
 /* Once, first thing in main(): 77 where sandboxes cannot be made here. */

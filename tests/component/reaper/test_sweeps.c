@@ -516,7 +516,7 @@ END_TEST
 static double value_of(const struct process *process, const char *line)
 {
     BERTH_AUTO(free) char *text = process_metrics(process);
-    char begin[128];
+    char begin[160];
     const char *at;
 
     snprintf(begin, sizeof begin, "\n%s", line); /* not what HELP says of it */
@@ -534,13 +534,22 @@ START_TEST(metrics__what_this_costs__told_and_kept)
         "berth_sandbox_paused_seconds_total{tenant=\"t1\",config=\"c1\"} ";
     static const char *const resolves =
         "berth_controlplane_resolves_total{outcome=\"created\"} ";
+    static const char of[] = "{tenant=\"t1\",config=\"c1\"} ";
+    static const char *const kinds[] = {"sandbox", "snapshot"};
     struct process *reaper = &town.reapers[0], *plane = &town.planes[0];
-    double ran_s, slept_s;
+    double ran_s, slept_s, byte_s[2];
+    char line[128];
 
     (void)town_box(&town, "a", NULL);
     fake_set_state(town.fake, copy(town_box(&town, "b", NULL)), PAUSED);
     (void)stray(copy(town_box(&town, "a", NULL)), "", "");
     (void)stray(copy(town_box(&town, "a", NULL)), "berth.session", "lost");
+    fake_find(town.fake, copy(town_box(&town, "a", NULL)))->disk_bytes = 3 << 20;
+    for (int i = 0; i < 3; i++)
+        fake_add_snapshot(town.fake, i ? i == 1 ? "two" : "three" : "one",
+                          copy(town_box(&town, "a", NULL)));
+    fake_add_snapshot(town.fake, "another's",
+                      stray(copy(town_box(&town, "a", NULL)), "berth.deployment", "another"));
     (void)sweep();
     usleep(50000);
     (void)sweep();
@@ -548,6 +557,13 @@ START_TEST(metrics__what_this_costs__told_and_kept)
     slept_s = value_of(reaper, slept);
     ck_assert_double_ge(slept_s, 0.05);
     ck_assert_double_ge(ran_s, 2.9 * slept_s);
+    for (int i = 0; i < 2; i++) {
+        snprintf(line, sizeof line, "berth_%s_stored_bytes%s", kinds[i], of);
+        ck_assert_double_eq(value_of(reaper, line), i ? 3 * 4096 : 3 << 20);
+        snprintf(line, sizeof line, "berth_%s_stored_byte_seconds_total%s", kinds[i], of);
+        byte_s[i] = value_of(reaper, line);
+        ck_assert_double_gt(byte_s[0], 0);
+    }
     ck_assert_double_eq(value_of(reaper, "berth_reaper_orphans_found_total "), 1);
     ck_assert_double_eq(value_of(reaper, "berth_reaper_duplicates_found_total "), 1);
     ck_assert_double_eq(value_of(reaper, "berth_reaper_observed_total "), 1);
@@ -556,6 +572,10 @@ START_TEST(metrics__what_this_costs__told_and_kept)
     (void)sweep();
     ck_assert_double_ge(value_of(reaper, ran), ran_s);
     ck_assert_double_ge(value_of(reaper, slept), slept_s);
+    for (int i = 0; i < 2; i++) {
+        snprintf(line, sizeof line, "berth_%s_stored_byte_seconds_total%s", kinds[i], of);
+        ck_assert_double_ge(value_of(reaper, line), byte_s[i]);
+    }
 
     ck_assert_double_eq(value_of(plane, resolves), 2);
     fake_script(town.fake, FAKE_CREATE, FAKE_LOSE, 0, 1);

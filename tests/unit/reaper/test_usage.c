@@ -28,13 +28,17 @@ START_TEST(usage_add__looks__time_since_the_last_one)
         reaper_usage_add(usage, "t1", "c1", false, 20);
         reaper_usage_add(usage, "t1", "c1", true, 5);
         reaper_usage_add(usage, "t2", "c1", true, 5);
+        reaper_usage_add_snapshots(usage, "t1", "c1", 2048);
+        reaper_usage_add_snapshots(usage, "t2", "c1", 2048);
         reaper_usage_end(usage);
     }
     has(usage, "running_seconds_total{tenant=\"t1\",config=\"c1\"} 123.000\n", 1);
     has(usage, "paused_seconds_total{tenant=\"t1\",config=\"c1\"} 61.500\n", 1);
     has(usage, "berth_sandboxes_running{tenant=\"t1\",config=\"c1\"} 2\n", 1);
     has(usage, "berth_sandboxes_paused{tenant=\"t1\",config=\"c1\"} 1\n", 1);
-    has(usage, "stored_bytes{tenant=\"t1\",config=\"c1\"} 35\n", 1);
+    has(usage, "sandbox_stored_bytes{tenant=\"t1\",config=\"c1\"} 35\n", 1);
+    has(usage, "snapshot_stored_bytes{tenant=\"t1\",config=\"c1\"} 2048\n", 1);
+    has(usage, "snapshot_stored_byte_seconds_total{tenant=\"t1\",config=\"c1\"} 125952\n", 1);
     has(usage, "berth_sandboxes_running{tenant=\"t1\",config=\"c0\"} 0\n", 1);
     has(usage, "t2", 0);
     reaper_usage_free(usage);
