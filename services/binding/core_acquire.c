@@ -152,11 +152,17 @@ static enum berth_code add_intent(struct binding_view *view, enum binding_intent
 }
 
 static enum berth_code condemn(struct binding_view *view, const char *sandbox_id,
-                               const char *account, struct berth_error *err)
+                               const char *account, enum binding_why why,
+                               struct berth_error *err)
 {
+    enum berth_code code;
+
     if (binding_condemned(&view->doc, sandbox_id))
         return BERTH_OK;
-    return add_intent(view, BINDING_INTENT_DELETE, sandbox_id, account, err);
+    code = add_intent(view, BINDING_INTENT_DELETE, sandbox_id, account, err);
+    if (!code)
+        view->doc.intents[view->doc.n_intents - 1].why = why;
+    return code;
 }
 
 static enum berth_code refuse_quarantine(const struct binding_view *view,
@@ -325,7 +331,8 @@ static enum berth_code grant_delete(struct binding_view *view, const struct bind
     plan->decision = BINDING_DELETE;
     if (!view->doc.bound.set)
         return BERTH_OK;
-    return condemn(view, view->doc.bound.sandbox_id, view->doc.bound.account, err);
+    return condemn(view, view->doc.bound.sandbox_id, view->doc.bound.account,
+                   BINDING_WHY_NOT_SAID, err);
 }
 
 /* Positive evidence that the sandbox may go; never an absence. */
@@ -369,7 +376,7 @@ static enum berth_code grant_reap(struct binding_view *view, const struct bindin
                  view->config_id);
         binding_doc_touch(&view->doc, BINDING_PART_CONFIG);
     }
-    return condemn(view, want->reap_sandbox_id, want->reap_account, err);
+    return condemn(view, want->reap_sandbox_id, want->reap_account, BINDING_WHY_REAPED, err);
 }
 
 /* What is found by its tags is bound; the lock cannot create. A cordon does not matter: nothing

@@ -245,21 +245,56 @@ static bool is_reaping(const struct binding_doc *doc)
     return doc->lock.want == BINDING_WANT_REAP || doc->lock.want == BINDING_WANT_IDLE;
 }
 
+/* Why it was condemned, by this holder or by one that came no further: its intent says so. One
+ * written by an earlier version does not, and goes for what this holder is at. NOT_SAID also of
+ * what was not condemned: a rebuild, too, may find it gone. */
+static enum binding_why why_gone(const struct binding_doc *doc, const char *id)
+{
+    for (size_t i = 0; i < doc->n_intents; i++)
+        if (doc->intents[i].kind == BINDING_INTENT_DELETE && doc->intents[i].why &&
+            strcmp(doc->intents[i].sandbox_id, id) == 0)
+            return doc->intents[i].why;
+    if (!binding_condemned(doc, id))
+        return BINDING_WHY_NOT_SAID;
+    if (is_reaping(doc))
+        return doc->lock.want == BINDING_WANT_IDLE ? BINDING_WHY_IDLE : BINDING_WHY_REAPED;
+    if (doc->lock.op == BINDING_REBUILD)
+        return BINDING_WHY_REBUILT;
+    if (!binding_carry_waits(doc) || strcmp(doc->carry.sandbox_id, id) != 0)
+        return BINDING_WHY_NOT_SAID;
+    return doc->carry.cause == BINDING_LOSS_REBUILT ? BINDING_WHY_REBUILT : BINDING_WHY_REAPED;
+}
+
 /* Why a bound sandbox that is proven gone is a loss; NONE: it was to go with its session. */
-static enum binding_loss_cause loss_cause(const struct binding_doc *doc, const char *id)
+static enum binding_loss_cause loss_cause(const struct binding_doc *doc, enum binding_why why)
 {
     if (doc->session.state != BINDING_STATE_ACTIVE)
         return BINDING_LOSS_NONE;
-    if (is_reaping(doc) && binding_condemned(doc, id))
-        return BINDING_LOSS_REAPED;
-    /* Only what was condemned went on purpose: a rebuild, too, may find it gone. */
-    if (doc->lock.op == BINDING_REBUILD && binding_condemned(doc, id))
+    switch (why) {
+    case BINDING_WHY_REBUILT:
         return BINDING_LOSS_REBUILT;
-    /* So did what was condemned by a holder that came no further. */
-    if (binding_carry_waits(doc) && binding_condemned(doc, id) &&
-        strcmp(doc->carry.sandbox_id, id) == 0)
-        return doc->carry.cause;
-    return BINDING_LOSS_GONE;
+    case BINDING_WHY_IDLE:
+    case BINDING_WHY_REAPED:
+        return BINDING_LOSS_REAPED;
+    default:
+        return BINDING_LOSS_GONE;
+    }
+}
+
+/* What is told of one that is gone; what stands in for a rebuilt one tells of that itself. */
+static enum berth_code tell_gone(struct binding_plan *plan, const char *id,
+                                 enum binding_why why, enum binding_loss_cause cause,
+                                 bool timed_out, struct berth_error *err)
+{
+    if (why == BINDING_WHY_IDLE || why == BINDING_WHY_REAPED)
+        return binding_plan_event(plan, why == BINDING_WHY_IDLE ? "KILLED" : "REAPED", id, NULL,
+                                  err);
+    if (cause == BINDING_LOSS_GONE && why == BINDING_WHY_INBOUND_LOST)
+        return binding_plan_event(plan, "LOST", id,
+                                  json_pack("{s:s}", "reason", "INBOUND_TOKEN_LOST"), err);
+    if (cause == BINDING_LOSS_GONE)
+        return binding_plan_found(plan, timed_out ? "TIMED_OUT" : "LOST", id, err);
+    return BERTH_OK;
 }
 
 static enum berth_code gone(struct binding_view *view, const struct binding_change *change,
@@ -268,8 +303,8 @@ static enum berth_code gone(struct binding_view *view, const struct binding_chan
     struct binding_doc *doc = &view->doc;
     const char *id = change->sandbox_id;
     bool bound = doc->bound.set && strcmp(doc->bound.sandbox_id, id) == 0;
-    enum binding_loss_cause cause = bound ? loss_cause(doc, id) : BINDING_LOSS_NONE;
-    const char *event = NULL;
+    enum binding_why why = why_gone(doc, id);
+    enum binding_loss_cause cause = bound ? loss_cause(doc, why) : BINDING_LOSS_NONE;
     bool carried;
     bool timed_out = bound && doc->bound.end_ms && doc->bound.end_ms <= view->now_ms;
     enum berth_code code = BERTH_OK;
@@ -282,8 +317,6 @@ static enum berth_code gone(struct binding_view *view, const struct binding_chan
     if (code)
         return code;
     carried = bound && binding_carry_keeps(view, id);
-    if (is_reaping(doc) && binding_condemned(doc, id))
-        event = doc->lock.want == BINDING_WANT_IDLE ? "KILLED" : "REAPED";
     if (cause)
         binding_loss_note(view, cause, id, carried, plan);
     if (bound)
@@ -295,9 +328,7 @@ static enum berth_code gone(struct binding_view *view, const struct binding_chan
         if (doc->tokens[i].kind == BINDING_USE_TOKEN &&
             strcmp(doc->tokens[i].sandbox_id, id) == 0)
             binding_doc_remove_token(doc, i);
-    if (cause == BINDING_LOSS_GONE)
-        return binding_plan_found(plan, timed_out ? "TIMED_OUT" : "LOST", id, err);
-    return event ? binding_plan_event(plan, event, id, NULL, err) : BERTH_OK;
+    return tell_gone(plan, id, why, cause, timed_out, err);
 }
 
 /* What became of the power of the bound one, and who did it: we, or its backend. */
@@ -358,6 +389,7 @@ static enum berth_code patch(struct binding_view *view, const struct binding_cha
         code = binding_doc_set_endpoint(doc, from->endpoint, from->endpoint_size, err);
         if (code)
             return code;
+        bound->inbound_lost = from->inbound_lost;
     }
     if (from->end_ms)
         bound->end_ms = from->end_ms;
@@ -414,6 +446,16 @@ static enum berth_code check_condemn(const struct binding_view *view, const char
     return BERTH_OK;
 }
 
+static enum binding_why why_condemned(const struct binding_doc *doc, const char *id)
+{
+    if (is_reaping(doc))
+        return doc->lock.want == BINDING_WANT_IDLE ? BINDING_WHY_IDLE : BINDING_WHY_REAPED;
+    return doc->lock.op == BINDING_REBUILD && doc->bound.set &&
+                   strcmp(doc->bound.sandbox_id, id) == 0
+               ? BINDING_WHY_REBUILT
+               : BINDING_WHY_NOT_SAID;
+}
+
 static enum berth_code intend(struct binding_view *view, const struct binding_change *change,
                               struct binding_plan *plan, struct berth_error *err)
 {
@@ -450,6 +492,7 @@ static enum berth_code intend(struct binding_view *view, const struct binding_ch
         break;
     case BINDING_INTENT_DELETE:
         code = check_condemn(view, intent.sandbox_id, err);
+        intent.why = why_condemned(doc, intent.sandbox_id);
         if (!code && change->carry_blob_id)
             code = binding_carry_out(view, intent.sandbox_id, change, err);
         break;

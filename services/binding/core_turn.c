@@ -135,6 +135,30 @@ static int64_t bounded_lease(const struct binding_limits *limits, int64_t lease_
     return lease_ms > limits->turn_max_ms ? limits->turn_max_ms : lease_ms;
 }
 
+/* Nothing reaches it from outside any more (F18), and nobody is at work in it or at it: the
+ * turn that begins has another one. */
+static enum berth_code condemn_unreachable(struct binding_view *view, struct berth_error *err)
+{
+    struct binding_doc *doc = &view->doc;
+    struct binding_intent *intent;
+    enum berth_code code;
+
+    if (!doc->bound.set || !doc->bound.inbound_lost ||
+        binding_condemned(doc, doc->bound.sandbox_id) || binding_protected(view) ||
+        binding_turn_running(view) || binding_locked(view, NULL))
+        return BERTH_OK;
+    code = binding_doc_add_intent(doc, &intent, err);
+    if (code)
+        return code;
+    intent->kind = BINDING_INTENT_DELETE;
+    intent->why = BINDING_WHY_INBOUND_LOST;
+    intent->fence = doc->bound.fence;
+    intent->not_after_ms = view->now_ms;
+    snprintf(intent->sandbox_id, sizeof intent->sandbox_id, "%s", doc->bound.sandbox_id);
+    snprintf(intent->account, sizeof intent->account, "%s", doc->bound.account);
+    return BERTH_OK;
+}
+
 enum berth_code binding_begin_turn(struct binding_view *view, const char *turn_id,
                                    int64_t lease_ms, const char *secret,
                                    struct binding_plan *plan, struct berth_error *err)
@@ -151,6 +175,9 @@ enum berth_code binding_begin_turn(struct binding_view *view, const char *turn_i
     if (code)
         return code;
     binding_cut(view);
+    code = condemn_unreachable(view, err);
+    if (code)
+        return code;
 
     token = find_turn_id(doc, turn_id);
     if (token && !binding_token_live(token, view->now_ms) &&

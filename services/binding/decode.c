@@ -290,6 +290,7 @@ static enum berth_code decode_bound(const Berth__Binding__V1__Binding *in, bool 
         return code;
     ret->origin = (enum binding_origin)in->origin;
     ret->power = (enum binding_power)in->power;
+    ret->inbound_lost = in->inbound_token_lost;
     ret->endpoint = in->sealed_endpoint.data;
     ret->endpoint_size = in->sealed_endpoint.len;
     snprintf(ret->sandbox_id, sizeof ret->sandbox_id, "%s", in->sandbox_id);

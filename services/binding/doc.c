@@ -214,6 +214,8 @@ static enum berth_code read_bound(const json_t *json, struct binding_doc *doc,
         code = get_word(json, "origin", origin_words, false, &origin, err);
     if (!code)
         code = get_word(json, "power", power_words, false, &power, err);
+    if (!code)
+        code = berth_json_get_bool(json, "inbound_lost", false, &b->inbound_lost, err);
     b->origin = (enum binding_origin)origin;
     b->power = (enum binding_power)power;
     if (!code && b->template_id[0] && b->snapshot_id[0])
@@ -284,7 +286,7 @@ static enum berth_code read_intent(const json_t *json, struct binding_doc *doc,
                                    struct berth_error *err)
 {
     struct binding_intent *intent;
-    int kind = 0;
+    int kind = 0, why = 0;
     enum berth_code code = binding_doc_add_intent(doc, &intent, err);
 
     if (!code)
@@ -303,6 +305,9 @@ static enum berth_code read_intent(const json_t *json, struct binding_doc *doc,
         code = get_u64(json, "fence", 1, &intent->fence, err);
     if (!code)
         code = get_ms(json, "not_after_ms", &intent->not_after_ms, err);
+    if (!code)
+        code = get_word(json, "why", why_words, true, &why, err);
+    intent->why = (enum binding_why)why;
     if (!code && kind != BINDING_INTENT_CREATE && !intent->sandbox_id[0])
         return invalid(err, "sandbox_id", "empty");
     intent->json = json_incref((json_t *)json);

@@ -87,6 +87,15 @@ enum binding_intent_kind {
     BINDING_INTENT_DELETE = 2,
     BINDING_INTENT_PAUSE = 3,
 };
+/* Why a sandbox was condemned. */
+enum binding_why {
+    BINDING_WHY_NOT_SAID =
+        0, /* it goes with its session, or was written by an earlier version */
+    BINDING_WHY_REBUILT = 1,
+    BINDING_WHY_IDLE = 2,
+    BINDING_WHY_REAPED = 3,
+    BINDING_WHY_INBOUND_LOST = 4,
+};
 enum binding_token_kind { BINDING_TURN = 1, BINDING_USE_TOKEN = 2 };
 
 /* Numbers as in berth.binding.v1.LossCause; the higher the graver. */
@@ -142,6 +151,7 @@ struct binding_bound {
     int64_t told_ms;  /* the end that was told to be near; 0: none */
     enum binding_origin origin;
     enum binding_power power;
+    bool inbound_lost; /* what lets calls in is not known any more */
     uint8_t *endpoint; /* sealed; owned */
     size_t endpoint_size;
     json_t *json;
@@ -149,6 +159,7 @@ struct binding_bound {
 
 struct binding_intent {
     enum binding_intent_kind kind;
+    enum binding_why why; /* DELETE */
     char attempt[2 * BINDING_ATTEMPT_SIZE + 1];
     char sandbox_id[BINDING_SANDBOX_ID_MAX + 1];
     char account[2 * BINDING_ACCOUNT_MAX + 1];

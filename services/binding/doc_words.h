@@ -18,6 +18,7 @@ static const char *const state_words[] = {"", "active", "deleting", "deleted", N
 static const char *const origin_words[] = {"", "created", "adopted", NULL};
 static const char *const power_words[] = {"", "running", "pausing", "paused", NULL};
 static const char *const intent_words[] = {"", "create", "delete", "pause", NULL};
+static const char *const why_words[] = {"", "rebuilt", "idle", "reaped", "inbound_lost", NULL};
 static const char *const token_words[] = {"", "turn", "use", NULL};
 static const char *const loss_words[] = {"", "memory", "rebuilt", "reaped", "gone", NULL};
 static const char *const op_words[] = {"",       "use",   "none",   "verify", "rebuild",

@@ -123,6 +123,8 @@ static json_t *bound_json(const struct binding_bound *b)
         put_int(json, "told_ms", b->told_ms, &ok);
     put_str(json, "origin", origin_words[b->origin], &ok);
     put_str(json, "power", power_words[b->power], &ok);
+    if (b->inbound_lost || json_object_get(json, "inbound_lost"))
+        put_flag(json, "inbound_lost", b->inbound_lost, &ok);
     if (!ok)
         json_decref(json);
     return ok ? json : NULL;
@@ -182,6 +184,8 @@ static json_t *intent_json(const struct binding_intent *intent)
     put_str(json, "account", intent->account, &ok);
     put_int(json, "fence", (int64_t)intent->fence, &ok);
     put_int(json, "not_after_ms", intent->not_after_ms, &ok);
+    if (intent->why)
+        put_str(json, "why", why_words[intent->why], &ok);
     if (!ok)
         json_decref(json);
     return ok ? json : NULL;

@@ -159,6 +159,7 @@ Berth__Binding__V1__Binding *binding_encode_bound(const struct binding_bound *bo
     out->fence = bound->fence;
     out->origin = (Berth__Binding__V1__Origin)bound->origin;
     out->power = (Berth__Binding__V1__Power)bound->power;
+    out->inbound_token_lost = bound->inbound_lost;
     out->image = encode_image(bound->template_id, bound->snapshot_id, bound->generation);
     ok = out->image != NULL;
     set_str(&out->backend, bound->backend, &ok);

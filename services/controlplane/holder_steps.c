@@ -336,7 +336,7 @@ static enum berth_code connect_sandbox(struct cp_holder *h, const char *sandbox_
         req.fence = cp_lock_grant(h->lock)->fence;
         req.not_after_time = &not_after;
         if (endpoint)
-            req.traffic_token = endpoint->traffic_token;
+            req.traffic_token = (char *)cp_inbound_token(endpoint);
         code = adapter_call(h, BACKEND "ConnectSandbox", &req.base,
                             &berth__backend__v1__connect_sandbox_response__descriptor, left_ms,
                             ret, err);
@@ -400,6 +400,7 @@ static enum berth_code patch_running(struct cp_holder *h, ConnectSandboxResponse
     enum berth_code code = describe(h, resp->sandbox, resp->endpoint, &change, &sealed, err);
 
     if (!code) {
+        change.inbound_token_lost = resp->inbound_token_lost;
         req.change_case = BERTH__BINDING__V1__COMMIT_REQUEST__CHANGE_PATCH;
         req.patch = &change;
         req.memory_lost = resp->memory_lost;
@@ -567,6 +568,7 @@ enum berth_code cp_step_adopt(struct cp_holder *h, const char *sandbox_id, bool 
         code = describe(h, resp->sandbox, resp->endpoint, &binding, &sealed, err);
     if (!code) {
         binding.origin = BERTH__BINDING__V1__ORIGIN__ORIGIN_ADOPTED;
+        binding.inbound_token_lost = resp->inbound_token_lost;
         if (cp_tag_bytes(resp->sandbox, CP_TAG_ATTEMPT, attempt, sizeof attempt))
             binding.attempt = (ProtobufCBinaryData){sizeof attempt, attempt};
         if (binding.image)

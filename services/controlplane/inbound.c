@@ -9,6 +9,11 @@
 typedef Berth__Binding__V1__Binding Binding;
 typedef Berth__Common__V1__SessionRef SessionRef;
 
+const char *cp_inbound_token(const Berth__Common__V1__DataPlaneEndpoint *endpoint)
+{
+    return endpoint->envd ? endpoint->envd->traffic_token : endpoint->traffic_token;
+}
+
 enum berth_code cp_inbound_keep(struct cp *cp, const SessionRef *ref, const char *sandbox_id,
                                 const Berth__Common__V1__DataPlaneEndpoint *endpoint,
                                 const ProtobufCBinaryData *sealed, uint64_t fence,
@@ -23,7 +28,7 @@ enum berth_code cp_inbound_keep(struct cp *cp, const SessionRef *ref, const char
     const struct berth_doc doc = {
         .exists = true, .n_fields = BERTH_COUNT(fields), .fields = fields};
 
-    if (!endpoint || !*endpoint->traffic_token)
+    if (!endpoint || !*cp_inbound_token(endpoint))
         return BERTH_OK;
     berth_rev_new(rev);
     return berth_records_keep(cp->records,

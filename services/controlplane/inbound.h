@@ -6,6 +6,8 @@
 #include "berth/binding/v1/binding.pb-c.h"
 #include "services/controlplane/controlplane.h"
 
+/* Borrowed; "": none. */
+const char *cp_inbound_token(const Berth__Common__V1__DataPlaneEndpoint *endpoint);
 /* Nothing to do without a token. fence: of the lock it was made or sealed anew under.
  * Errors: as of berth_records_keep(). */
 BERTH_MUST_CHECK enum berth_code

@@ -321,6 +321,7 @@ HANDLER(connect_sandbox)
         box->state = BERTH__COMMON__V1__SANDBOX_STATE__SANDBOX_STATE_RUNNING;
         out->sandbox = show(fake, box);
         out->endpoint = endpoint(box);
+        out->inbound_token_lost = fake->token_lost;
         code = fake_end(fake, &script, err);
     }
     pthread_mutex_unlock(&fake->mutex);

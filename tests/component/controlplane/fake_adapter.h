@@ -89,6 +89,7 @@ struct fake_adapter {
                          the first sandbox has them */
     char account_id[64];
     char last_token[64]; /* that the last connect brought along */
+    bool token_lost;     /* connects say so */
     int64_t create_horizon_ms;
     struct fake_script scripts[FAKE_N_METHODS];
     unsigned n_held;   /* calls that wait for fake_release() */

@@ -308,6 +308,51 @@ START_TEST(loss__operator__event_log_and_figures)
 }
 END_TEST
 
+/* The box of a session, resolved with a turn's token. */
+static const char *box_of(const char *token, int *ret_outcome)
+{
+    static char box[64];
+    Resolved *resolved = NULL;
+
+    ck_assert_int_eq(town_resolve(&town, 0, "t1", "s1", NULL, token, &resolved),
+                     BERTH_REASON_NONE);
+    snprintf(box, sizeof box, "%s", resolved->session->sandbox->sandbox_id);
+    *ret_outcome = (int)resolved->outcome;
+    berth_message_free(resolved);
+    return box;
+}
+
+/* What lets calls in is gone with the store: the sandbox goes on under a turn, and without one;
+ * the first turn to begin while nobody uses it has another, told with the reason (F18). */
+START_TEST(begin__inbound_token_lost__another_one_told)
+{
+    char first[64], second[64], third[64];
+    int outcome;
+
+    (void)town_box(&town, "s1", NULL);
+    snprintf(first, sizeof first, "%s", town_begin(&town, "s1"));
+    ck_assert_str_eq(box_of(first, &outcome), "box-1");
+    town.fake->token_lost = true;
+    ck_assert_int_eq(town_act(&town, "Resume", "t1", "s1"), BERTH_REASON_NONE);
+    snprintf(second, sizeof second, "%s", town_begin(&town, "s1"));
+    ck_assert_str_eq(box_of(second, &outcome), "box-1");
+    ck_assert_int_eq(outcome, OUTCOME(USED));
+    ck_assert_int_eq(town_end_turn(&town, "s1", first), BERTH_REASON_NONE);
+    ck_assert_int_eq(town_end_turn(&town, "s1", second), BERTH_REASON_NONE);
+    ck_assert_str_eq(town_box(&town, "s1", NULL), "box-1");
+    ck_assert_uint_eq(events_of("LOST", ""), 0);
+    town.fake->token_lost = false;
+    snprintf(third, sizeof third, "%s", town_begin(&town, "s1"));
+    ck_assert_str_eq(box_of(third, &outcome), "box-2");
+    ck_assert_int_eq(outcome, OUTCOME(REPLACED));
+    ck_assert_uint_eq(events_of("LOST", "INBOUND_TOKEN_LOST"), 1);
+    ck_assert_uint_eq(fake_alive(town.fake), 1);
+    ck_assert_int_eq(town_end_turn(&town, "s1", third), BERTH_REASON_NONE);
+    (void)town_begin(&town, "s1");
+    ck_assert_str_eq(town_box(&town, "s1", NULL), "box-2");
+}
+END_TEST
+
 /* ----------------------------------------------------------------- first spec */
 
 static enum berth_reason try(unsigned plane, const char *template_id, Resolved **ret)
@@ -468,6 +513,7 @@ int main(void)
     tcase_add_test(all, loss__caller_gone_before_the_answer__told_to_the_next);
     tcase_add_test(all, delete__then_recreate__nothing_lost);
     tcase_add_test(all, loss__operator__event_log_and_figures);
+    tcase_add_test(all, begin__inbound_token_lost__another_one_told);
     tcase_add_test(all, resolve__typo_then_right__made_as_asked_last);
     tcase_add_test(all, resolve__first_create_not_settled__its_spec_stays);
     tcase_add_test(all, resolve__two_specs_at_once__each_told_of_its_own);

@@ -119,7 +119,8 @@ static const struct {
     {"rebuilt", BINDING_LOSS_REBUILT, "CREATED REBUILT "},
     {"found gone by a rebuild", BINDING_LOSS_GONE, "CREATED LOST REPLACED "},
     {"reaped", BINDING_LOSS_REAPED, "CREATED REAPED REPLACED "},
-    {"condemned by a holder that died", BINDING_LOSS_GONE, "CREATED LOST REPLACED "},
+    {"condemned by a holder that died", BINDING_LOSS_REBUILT, "CREATED REBUILT "},
+    {"condemned by a holder that died, reaped", BINDING_LOSS_REBUILT, "CREATED REBUILT "},
     {"deleted", BINDING_LOSS_NONE, "CREATED SESSION_DELETED CREATED "},
 };
 
@@ -148,8 +149,15 @@ static uint64_t lose_by(const char *how)
             ck_reason(condemn(ATTEMPT("2"), got.fence).reason, "");
         if (strstr(how, "holder")) {
             bench.now_ms += LOCK;
-            got = grant(BINDING_WANT_ENSURE, ATTEMPT("b"));
-            ck_assert_int_eq(got.decision, BINDING_ADOPT_OR_CREATE);
+            if (strstr(how, "reaped")) {
+                reap = bench_want(BINDING_WANT_REAP, ATTEMPT("b"));
+                reap.reap_sandbox_id = "sb1";
+                got = bench_acquire(&bench, reap);
+                ck_assert_int_eq(got.decision, BINDING_DELETE);
+            } else {
+                got = grant(BINDING_WANT_ENSURE, ATTEMPT("b"));
+                ck_assert_int_eq(got.decision, BINDING_ADOPT_OR_CREATE);
+            }
             (void)gone(ATTEMPT("b"), got.fence, "sb1");
             ck_reason(bench_abort(&bench, ATTEMPT("b"), got.fence).reason, "");
             return 0;

@@ -451,6 +451,62 @@ START_TEST(renew_use__too_many__quota)
 }
 END_TEST
 
+/* Each row: what stands against taking a sandbox away whose inbound token is lost. */
+static const char *const unreachable_rows[] = {"nothing", "a use",      "a turn",
+                                               "a lock",  "quarantine", "adopted just now"};
+
+/* The token was there, and a connect did not find it again. */
+static void lose_token(struct bench *bench)
+{
+    struct outcome got = bench_acquire(bench, bench_want(BINDING_WANT_RESUME, ATTEMPT("2")));
+    struct binding_change change = bench_change(BINDING_CHANGE_PATCH, ATTEMPT("2"), got.fence);
+
+    change.bound = bench_bound("sb1", 0);
+    change.bound.inbound_lost = true;
+    ck_reason(bench_commit(bench, change).reason, "");
+}
+
+/* Condemned by the next turn that begins while nobody is at work, and by nothing else; that
+ * turn has another one, and is told why. */
+START_TEST(begin__inbound_token_lost__condemned_when_idle)
+{
+    const char *against = unreachable_rows[_i];
+    struct binding_change change;
+    struct bench bench;
+    struct outcome got;
+
+    bench_init(&bench);
+    if (strcmp(against, "adopted just now") == 0)
+        bench_adopt(&bench, ATTEMPT("1"), "sb1", 0);
+    else
+        bench_create(&bench, ATTEMPT("1"), "sb1", 0);
+    if (strcmp(against, "a turn") == 0)
+        (void)bench_begin(&bench, "before");
+    lose_token(&bench);
+    if (strcmp(against, "a use") == 0)
+        (void)bench_use(&bench, "u", "sb1", false);
+    if (strcmp(against, "a lock") == 0)
+        (void)bench_acquire(&bench, bench_want(BINDING_WANT_RESUME, ATTEMPT("3")));
+    bench.quarantine = strcmp(against, "quarantine") == 0;
+    got = bench_ensure(&bench, ATTEMPT("4"), "");
+    ck_assert_int_eq(got.decision, BINDING_USE); /* without a turn it goes on */
+    ck_assert_uint_eq(got.n_intents, 0);
+    got = bench_begin(&bench, "t");
+    ck_reason(got.reason, "");
+    ck_assert(got.durable);
+    ck_assert_uint_eq(got.n_intents, strcmp(against, "nothing") == 0);
+    if (got.n_intents) {
+        got = bench_ensure(&bench, ATTEMPT("5"), got.token);
+        ck_assert_int_eq(got.decision, BINDING_ADOPT_OR_CREATE);
+        change = bench_change(BINDING_CHANGE_GONE, ATTEMPT("5"), got.fence);
+        change.sandbox_id = "sb1";
+        ck_assert_int_eq(bench_commit(&bench, change).lost, BINDING_LOSS_GONE);
+        ck_assert_str_eq(bench.events, "CREATED TURN_BEGUN LOST ");
+    }
+    bench_deinit(&bench);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("binding/turn");
@@ -479,6 +535,8 @@ int main(void)
     tcase_add_test(tc, renew_use__bound_sandbox__protected_for_its_lease);
     tcase_add_test(tc, renew_use__end_of_unknown__activity_once_a_minute);
     tcase_add_test(tc, renew_use__too_many__quota);
+    tcase_add_loop_test(tc, begin__inbound_token_lost__condemned_when_idle, 0,
+                        (int)BERTH_COUNT(unreachable_rows));
     suite_add_tcase(suite, tc);
     srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);
