@@ -101,11 +101,12 @@ enum berth_code local_new(const struct local_options *options, struct adapter **
         local->host.unified[0] = 0; /* the spawner says what is missing */
     read_maximum(local);
     set_defaults(local, &options->defaults);
-    open = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I}", "state_dir", options->state_dir,
-                     "template_dirs", options->template_dirs, "network_cidr",
-                     options->network_cidr, "resolvers", options->resolvers, "slots_dir",
-                     options->slots_dir, "supervisor", supervisor, "measure_every_ms",
-                     (json_int_t)options->measure_ms);
+    open = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I}", "state_dir",
+                     options->state_dir, "template_dirs", options->template_dirs,
+                     "network_cidr", options->network_cidr, "resolvers", options->resolvers,
+                     "slots_dir", options->slots_dir, "supervisor", supervisor,
+                     "measure_every_ms", (json_int_t)options->measure_ms, "ended_keep_ms",
+                     (json_int_t)options->ended_keep_ms);
     if (!open)
         return berth_fail(err, BERTH_REASON_FIELD_INVALID, "settings must be UTF-8");
     code = spawn_client_new(spawner, open, &local->spawner, err);

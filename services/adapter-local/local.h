@@ -13,6 +13,7 @@ struct local_options {
     const char *slots_dir;
     const char *spawner, *supervisor;  /* programs; "" = beside our own */
     int64_t measure_ms;                /* at most once in it, what sandboxes have written */
+    int64_t ended_keep_ms;             /* so long the files of one that has ended are kept */
     struct adapter_resources defaults; /* limits of a sandbox that names none */
 };
 

@@ -23,6 +23,7 @@ struct settings {
     int64_t default_processes;
     int64_t default_open_files;
     int64_t measure_interval;
+    int64_t ended_keep;
 };
 
 #define KEY(field, type, value, doc)                                                           \
@@ -48,6 +49,9 @@ static const struct berth_config_key keys[] = {
     KEY(default_open_files, INT, "4096", "of each process of a sandbox that names none"),
     KEY(measure_interval, MS, "60s",
         "at most so often is measured what sandboxes have stored; 10 ms to 24 h"),
+    KEY(ended_keep, MS, "24h",
+        "so long the files of a sandbox that has ended are kept, if nobody deletes it; up to "
+        "366 days"),
 };
 #undef KEY
 
@@ -69,6 +73,7 @@ static enum berth_code open_local(const struct settings *c, struct adapter **ret
         .spawner = c->spawner,
         .supervisor = c->supervisor,
         .measure_ms = c->measure_interval,
+        .ended_keep_ms = c->ended_keep,
         .defaults = {.cpu_millis = (uint32_t)c->default_cpu_millis,
                      .memory_bytes = (uint64_t)c->default_memory,
                      .max_processes = (uint32_t)c->default_processes,
@@ -80,6 +85,8 @@ static enum berth_code open_local(const struct settings *c, struct adapter **ret
             return berth_fail_field(err, limits[i].name, "must be 1 to %d", INT32_MAX);
     if (c->measure_interval < 10 || c->measure_interval > 24 * 3600 * 1000)
         return berth_fail_field(err, "measure_interval", "must be 10 ms to 24 h");
+    if (c->ended_keep < 0 || c->ended_keep > 366LL * 24 * 3600 * 1000)
+        return berth_fail_field(err, "ended_keep", "must be 0 ms to 366 days");
     if (c->default_memory < 16 << 20)
         return berth_fail_field(err, "default_memory", "must be at least 16MiB");
     return local_new(&options, ret, err);

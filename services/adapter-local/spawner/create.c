@@ -225,6 +225,13 @@ static enum berth_code draft_ready(const struct spawner *spawner, const char *te
     return record_draft(&spawner->store, record, false, err);
 }
 
+/* Killed, by the kernel for want of memory or by somebody. What was made so far is undone, so
+ * that this is no more than a create that did not happen. */
+static enum berth_code died(struct berth_error *err, const char *what)
+{
+    return berth_fail(err, BERTH_REASON_BACKEND_UNAVAILABLE, "%s died at its start", what);
+}
+
 static enum berth_code judge_status(const char *text, const struct record *record,
                                     struct berth_error *err)
 {
@@ -234,12 +241,12 @@ static enum berth_code judge_status(const char *text, const struct record *recor
 
     line = line ? line + 1 : text;
     if (!*line)
-        return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "the supervisor died at its start");
-    code = berth_json_parse(line, strlen(line), strlen(line), &status, err);
-    if (!code)
-        code = message_check(status, err);
+        return died(err, "the supervisor");
+    if (berth_json_parse(line, strlen(line), strlen(line), &status, NULL))
+        return died(err, "the supervisor");
+    code = message_check(status, err);
     if (!code && (!record->init_start || !record->supervisor_start))
-        code = berth_fail(err, BERTH_REASON_INTERNAL_BUG, "the sandbox died at its start");
+        code = died(err, "the sandbox");
     return code;
 }
 

@@ -35,6 +35,7 @@ enum {
     SWEEP_SOON_MS = 300, /* after something died: others may die along with it */
     MEASURE_SHARE = 10,  /* of our time at most one part in so many is spent on measuring */
     MEASURE_MAX_MS = 24 * 3600 * 1000,
+    ENDED_KEEP_DEFAULT_MS = 24 * 3600 * 1000,
     DEADLINE_DEFAULT_MS = 60000,
     DEADLINE_MAX_MS = 24 * 3600 * 1000
 };
@@ -132,6 +133,9 @@ static enum berth_code open_spawner(struct loop *loop, const json_t *request,
     if (!code)
         code = berth_json_get_int(request, "measure_every_ms", 1, MEASURE_MAX_MS,
                                   MEASURE_MAX_MS, &loop->measure_every_ms, err);
+    if (!code)
+        code = berth_json_get_int(request, "ended_keep_ms", 0, INT64_MAX, ENDED_KEEP_DEFAULT_MS,
+                                  &s->ended_keep_ms, err);
     if (!code)
         code = net_parse_cidr(s->cidr_text, &s->cidr, err);
     if (!code && (s->slots_dir[0] != '/' || s->supervisor_path[0] != '/'))

@@ -17,6 +17,7 @@ struct spawner {
     char resolvers[256];
     char slots_dir[256];
     char supervisor_path[STORE_PATH_MAX];
+    int64_t ended_keep_ms; /* that the directory of one that has ended is kept */
     char cgroup_name[32];
     char table[32];  /* of nftables */
     char prefix[16]; /* of link names */
@@ -95,8 +96,9 @@ BERTH_MUST_CHECK enum berth_code host_prepare_forwarding(const struct spawner *s
                                                          struct berth_error *err);
 
 /* sweep.c: bring the store and the host together again after crashes: finish deletes, remove
- * what was half made, release what dead sandboxes held, thaw what a dead snapshot froze, forget
- * old keys, empty the trash. Leaves alone whatever somebody holds a lock on. Safe at any time.
+ * what was half made, release what dead sandboxes held and, later, remove them, thaw what a
+ * dead snapshot froze, forget old keys, empty the trash. Leaves alone whatever somebody holds a
+ * lock on. Safe at any time.
  */
 void spawner_sweep(const struct spawner *spawner);
 /* Does a sandbox, or a snapshot that is not itself on its way out, stand on this one? */

@@ -52,6 +52,19 @@ static void remove_sandbox(const struct spawner *spawner, const char *id,
     (void)!store_trash(&spawner->store, spawner->store.sandboxes_fd, id, NULL);
 }
 
+/* Has it been dead for so long that nobody will come for its files? Its session has heard of it
+ * long ago, or is one that nobody knows any more. */
+static bool is_stale(const struct spawner *spawner, const struct record *record)
+{
+    BERTH_AUTO(close) int dir_fd = io_open_dir(spawner->store.sandboxes_fd, record->id);
+    struct stat st;
+
+    return record->ended && dir_fd >= 0 &&
+           fstatat(dir_fd, "meta.json", &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           berth_now_ms() - (int64_t)st.st_mtim.tv_sec * 1000 - st.st_mtim.tv_nsec / 1000000 >=
+               spawner->ended_keep_ms;
+}
+
 /* One sandbox, its lock held. */
 static void settle(const struct spawner *spawner, const char *id)
 {
@@ -78,6 +91,10 @@ static void settle(const struct spawner *spawner, const char *id)
                             berth_tick_ms() + RELEASE_MS, NULL) == BERTH_OK) {
         record.ended = true;
         (void)!record_save(&spawner->store, &record, false, NULL);
+    } else if (is_stale(spawner, &record)) {
+        /* As if deleted: this attempt must not make another one. */
+        record.state = RECORD_DELETING;
+        remove_sandbox(spawner, id, &record);
     }
     record_deinit(&record);
 }

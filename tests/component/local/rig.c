@@ -23,7 +23,7 @@
 
 #define PLACE "/var/tmp"
 
-enum { CALL_MS = 60000 };
+enum { CALL_MS = 60000, HOUR_MS = 3600 * 1000 };
 
 static char prefix[64]; /* of the names of this program's stores */
 
@@ -69,10 +69,12 @@ void rig_start(struct rig *rig)
     struct berth_error err = {0};
     const char *templates = getenv("BERTH_TEST_TEMPLATES");
     json_t *open = json_pack(
-        "{s:s, s:s, s:s, s:s, s:s, s:s, s:I}", "state_dir", rig->dir, "template_dirs",
+        "{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I}", "state_dir", rig->dir, "template_dirs",
         templates ? templates : "", "network_cidr", RIG_CIDR, "resolvers", rig->resolvers,
-        "slots_dir", RIG_SLOTS, "supervisor", program("BERTH_LOCAL_SUPERVISOR"),
-        "measure_every_ms", (json_int_t)(rig->measure_ms ? rig->measure_ms : 3600 * 1000));
+        "slots_dir", RIG_SLOTS, "supervisor",
+        rig->supervisor ? rig->supervisor : program("BERTH_LOCAL_SUPERVISOR"),
+        "measure_every_ms", (json_int_t)(rig->measure_ms ? rig->measure_ms : HOUR_MS),
+        "ended_keep_ms", (json_int_t)(rig->ended_keep_ms ? rig->ended_keep_ms : INT64_MAX));
 
     if (spawn_client_new(program("BERTH_LOCAL_SPAWNER"), open, &rig->client, &err)) {
         printf("SKIP: %s\n", err.text);

@@ -21,8 +21,10 @@ struct rig {
     struct store store;
     struct cgroup_host host;
     struct spawn_client *client;
-    char resolvers[64]; /* set before rig_open() */
-    int64_t measure_ms; /* the same; 0: hardly ever */
+    char resolvers[64];     /* set before rig_open() */
+    int64_t measure_ms;     /* the same; 0: hardly ever */
+    int64_t ended_keep_ms;  /* the same; 0: for ever */
+    const char *supervisor; /* NULL: the real one */
 };
 
 /* Once, first thing in main(): 77 where sandboxes cannot be made here. */

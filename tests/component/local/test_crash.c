@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -344,6 +345,116 @@ START_TEST(create__adapter_killed_and_not_repeated__made_or_gone)
 }
 END_TEST
 
+/* ----------------------------------------------------- the supervisor dies, we live on */
+
+/* Each row: what it has said when it is killed. */
+static const char *const words[] = {"", "echo 4194303 >&3",
+                                    "echo 4194303 >&3; printf '{\"ok' >&3",
+                                    "echo 4194303 >&3; echo '{\"ok\":true}' >&3"};
+
+/* Control groups of sandboxes. */
+static size_t n_groups(void)
+{
+    char name[32], path[512];
+    char **names = NULL;
+    size_t n = 0, found = 0;
+    BERTH_AUTO(close) int fd = -1;
+    struct stat st;
+
+    store_cgroup_name(&rig.store, name);
+    snprintf(path, sizeof path, "%s/%s", rig.host.unified, name);
+    fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    ck_assert_int_eq(store_list(fd, &names, &n, NULL), BERTH_OK);
+    for (size_t i = 0; i < n; i++)
+        found += fstatat(fd, names[i], &st, 0) == 0 && S_ISDIR(st.st_mode);
+    store_list_free(names, n);
+    return found;
+}
+
+/* A create in which the supervisor is killed did not happen: nothing is left of it, and the
+ * same attempt makes a sandbox. */
+START_TEST(create__supervisor_killed__unavailable_and_nothing_left)
+{
+    char id[ADAPTER_ID_SIZE], path[128];
+    struct berth_error err = {0};
+    FILE *script;
+
+    snprintf(path, sizeof path, "%s/supervisor", rig.dir);
+    script = fopen(path, "we");
+    ck_assert_ptr_nonnull(script);
+    fprintf(script, "#!/bin/sh\n%s\nkill -9 $$\n", words[_i]);
+    fclose(script);
+    ck_assert_int_eq(chmod(path, 0700), 0);
+    rig_stop(&rig);
+    rig.supervisor = path;
+    rig_start(&rig);
+    ck_assert_int_eq(rig_create(&rig, &(struct rig_wish){.fence = 1}, id, &err),
+                     BERTH_UNAVAILABLE);
+    ck_assert_int_eq(err.reason, BERTH_REASON_BACKEND_UNAVAILABLE);
+    ck_assert_uint_eq(count(rig.store.sandboxes_fd, ""), 0);
+    ck_assert_uint_eq(n_groups(), 0);
+    rig_stop(&rig);
+    rig.supervisor = NULL;
+    rig_start(&rig);
+    rig_make(&rig, &(struct rig_wish){.fence = 1}, id);
+    ck_assert_int_eq(rig_state(&rig, id), ADAPTER_RUNNING);
+}
+END_TEST
+
+static bool is_terminal(void *arg)
+{
+    return rig_state(&rig, arg) == ADAPTER_TERMINAL;
+}
+
+static bool is_settled(void *arg)
+{
+    struct record record;
+    bool ended;
+
+    rig_record(&rig, arg, &record);
+    ended = record.ended;
+    record_deinit(&record);
+    return ended;
+}
+
+static bool no_records(void *arg)
+{
+    (void)arg;
+    return n_records() == 0;
+}
+
+/* One that died and that nobody asks for any more goes after a while, its files with it, and
+ * not before; its attempt makes no other one even then. */
+START_TEST(sweep__dead_for_long__files_go_and_the_attempt_is_known)
+{
+    char id[ADAPTER_ID_SIZE], again[ADAPTER_ID_SIZE];
+    struct rig_wish wish = {.fence = 1};
+    struct berth_error err = {0};
+    struct record record;
+
+    rig_make(&rig, &wish, id);
+    rig_record(&rig, id, &record);
+    kill(record.supervisor_pid, SIGKILL);
+    record_deinit(&record);
+    ck_assert(rig_until(is_terminal, id, 10000));
+    ck_assert(rig_until(is_settled, id, 10000));
+    rig_stop(&rig);
+    rig_start(&rig); /* sweeps at once */
+    rig_make(&rig, &(struct rig_wish){.key = "other", .fence = 1}, again);
+    rig_delete(&rig, again, 1);
+    ck_assert_uint_eq(n_records(), 1);
+    rig_stop(&rig);
+    rig.ended_keep_ms = 1;
+    rig_start(&rig);
+    ck_assert(rig_until(no_records, NULL, 10000));
+    ck_assert_int_eq(rig_create(&rig, &wish, again, &err), BERTH_NOT_FOUND);
+    ck_assert_int_eq(err.reason, BERTH_REASON_SANDBOX_TERMINAL);
+    rig_make(&rig, &(struct rig_wish){.attempt = "ab", .fence = 2}, again);
+}
+END_TEST
+
 /* ------------------------------------------------ the operation dies, the supervisor lives on
  */
 
@@ -411,6 +522,9 @@ int main(void)
     tcase_add_test(tcase, snapshot__spawner_killed__thawed_and_one_snapshot);
     tcase_add_test(tcase, create__adapter_killed__repeat_gets_one_sandbox);
     tcase_add_test(tcase, create__adapter_killed_and_not_repeated__made_or_gone);
+    tcase_add_loop_test(tcase, create__supervisor_killed__unavailable_and_nothing_left, 0,
+                        (int)BERTH_COUNT(words));
+    tcase_add_test(tcase, sweep__dead_for_long__files_go_and_the_attempt_is_known);
     tcase_add_test(tcase, supervisor__never_told_to_go_on__ends_without_a_word);
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
