@@ -44,6 +44,8 @@ enum berth_rule_flags {
     BERTH_RULE_CHECKS_CONFIG = 16, /* the handler holds sessions, aliases and snapshots against
                                       the token's config_id */
     BERTH_RULE_EVEN_DISABLED = 32, /* goes on where the tenant is disabled */
+    BERTH_RULE_CHECKS_OPERATION = 64, /* the handler holds the operation against the token's
+                                         session_id and config_id */
 };
 
 struct berth_rule {
@@ -65,9 +67,9 @@ BERTH_MUST_CHECK enum berth_code berth_rule_admit(const struct berth_rule *rule,
  * berth_rule_judge() - may this token ask for this?
  *
  * Finds by their names, wherever they stand in the message, what the request is about:
- * tenant_id, session_id, config_id, alias and snapshot_id; and by "deployment", a switch,
- * whether it asks for what is the deployment's own. So a new method is covered by its entry in
- * the table alone.
+ * tenant_id, session_id, config_id, alias, snapshot_id and operation_id; and by "deployment", a
+ * switch, whether it asks for what is the deployment's own. So a new method is covered by its
+ * entry in the table alone.
  *
  * Errors: TENANT_NOT_FOUND, SESSION_NOT_FOUND, CONFIG_NOT_FOUND, SNAPSHOT_NOT_FOUND for what is
  * not the token's, as if it were not there; FIELD_INVALID where no tenant is named;

@@ -7,6 +7,7 @@
 #include "common/messages/messages.h"
 #include "common/time/time.h"
 #include "services/controlplane/config_ops.h"
+#include "services/controlplane/names.h"
 #include "services/controlplane/token_store.h"
 
 typedef Berth__Control__V1__CreateTokenRequest CreateTokenRequest;
@@ -69,7 +70,22 @@ static enum berth_code check_expire(const Token *token, struct berth_error *err)
     return BERTH_OK;
 }
 
-static enum berth_code check_create(const Token *token, struct berth_error *err)
+/* Those of the installer's own sessions are the installer's to give. */
+static enum berth_code check_session(const Token *token, const struct berth_call *call,
+                                     struct berth_error *err)
+{
+    enum berth_code code = berth_check_id_or_empty("token.session_id", token->session_id, err);
+
+    if (!code && cp_is_maintenance(token->session_id) && !berth_call_is_peer(call)) {
+        code = berth_fail(err, BERTH_REASON_RESERVED_KEY,
+                          "token.session_id: sessions \"sk.\" belong to skill installations");
+        BERTH_ERROR_SET(err, field, "token.session_id");
+    }
+    return code;
+}
+
+static enum berth_code check_create(const Token *token, const struct berth_call *call,
+                                    struct berth_error *err)
 {
     enum berth_code code = berth_check_present("token", token, err);
 
@@ -78,7 +94,7 @@ static enum berth_code check_create(const Token *token, struct berth_error *err)
     if (!code)
         code = check_scopes(token, err);
     if (!code)
-        code = berth_check_id_or_empty("token.session_id", token->session_id, err);
+        code = check_session(token, call, err);
     if (!code)
         code = berth_check_id_or_empty("token.config_id", token->config_id, err);
     if (!code)
@@ -139,7 +155,7 @@ CP_HANDLER(create_token)
     char text[BERTH_TOKEN_SIZE] = "";
     CreateTokenResponse *out;
     const char *tenant;
-    enum berth_code code = check_create(req->token, err);
+    enum berth_code code = check_create(req->token, call, err);
 
     if (!code)
         code = cp_enter(cp, err);

@@ -14,6 +14,13 @@ bool dp_session_is_reserved(const char *session_id)
     return strncmp(session_id, "sk.", 3) == 0;
 }
 
+bool dp_may_reach(const struct berth_principal *principal, bool is_peer, const char *session_id)
+{
+    return !dp_session_is_reserved(session_id) || is_peer ||
+           (principal && principal->scope >= BERTH_SCOPE_INSTALL &&
+            strcmp(principal->session_id, session_id) == 0);
+}
+
 enum berth_code dp_command_judge(Berth__Data__V1__Command *command, bool detach,
                                  const struct dp_policy *policy, int64_t *ret_timeout_ms,
                                  struct berth_error *err)

@@ -8,6 +8,7 @@
 
 #include "berth/common/v1/common.pb-c.h"
 #include "berth/control/v1/control.pb-c.h"
+#include "common/auth/auth.h"
 #include "common/data/data.h"
 #include "common/errors/errors.h"
 #include "common/loop/loop.h"
@@ -203,6 +204,9 @@ bool dp_reason_is_misrouted(enum berth_reason reason);
 
 /* Is this a session of the suite's own (sk.*)? */
 bool dp_session_is_reserved(const char *session_id);
+/* Such a session is for peers, and for an external installer, whose token is for that one. */
+bool dp_may_reach(const struct berth_principal *principal, bool is_peer,
+                  const char *session_id);
 
 /**
  * dp_command_judge() - hold a command against what its config allows, and complete it

@@ -166,8 +166,9 @@ enum berth_code dp_stream_take_first(struct dp_stream *s, struct berth_buf *msg,
         code = berth_data_check(s->first, &request, err);
     if (code)
         return code;
-    if (dp_session_is_reserved(request.session->session_id) &&
-        !berth_call_is_peer(berth_stream_call(s->caller)))
+    if (!dp_may_reach(berth_principal_of(berth_stream_call(s->caller)),
+                      berth_call_is_peer(berth_stream_call(s->caller)),
+                      request.session->session_id))
         return berth_fail(err, BERTH_REASON_RESERVED_KEY,
                           "session_id: sk.* is for services of the suite");
     if (request.command) {

@@ -344,6 +344,39 @@ START_TEST(rule_judge__session_bound__that_session_only)
 }
 END_TEST
 
+/* An operation is looked at by its handler, where the table says so, and only there. */
+START_TEST(rule_judge__bound_and_an_operation__left_to_the_handler)
+{
+    struct berth_principal of_session = principal(BERTH_SCOPE_INSTALL);
+    struct berth_principal of_config = principal(BERTH_SCOPE_INSTALL);
+    Berth__Skills__V1__FinishInstallationRequest finish =
+        BERTH__SKILLS__V1__FINISH_INSTALLATION_REQUEST__INIT;
+    static const char *const methods[] = {"FinishInstallation", "CancelOperation",
+                                          "GetOperation", "WatchOperation"};
+    char path[96];
+
+    snprintf(of_session.session_id, sizeof of_session.session_id, "sk.a");
+    snprintf(of_config.config_id, sizeof of_config.config_id, "c1");
+    finish.tenant_id = (char *)"t1";
+    for (size_t i = 0; i < BERTH_COUNT(methods); i++) {
+        snprintf(path, sizeof path, "/berth.skills.v1.SkillService/%s", methods[i]);
+        finish.operation_id = (char *)"o1";
+        ck_assert_int_eq(judge(path, &of_session, &finish, NULL), BERTH_REASON_NONE);
+        ck_assert_int_eq(judge(path, &of_config, &finish, NULL), BERTH_REASON_NONE);
+        finish.operation_id = (char *)"";
+        ck_assert_int_eq(judge(path, &of_session, &finish, NULL), BERTH_REASON_SCOPE_MISSING);
+        ck_assert_int_eq(judge(path, &of_config, &finish, NULL), BERTH_REASON_SCOPE_MISSING);
+    }
+    finish.operation_id = (char *)"o1";
+    ck_assert_int_eq(judge(SESSIONS "GetSession", &of_session, &finish, NULL),
+                     BERTH_REASON_SCOPE_MISSING);
+    finish.tenant_id = (char *)"t2";
+    ck_assert_int_eq(
+        judge("/berth.skills.v1.SkillService/GetOperation", &of_session, &finish, NULL),
+        BERTH_REASON_TENANT_NOT_FOUND);
+}
+END_TEST
+
 /* A token for one config: that one, its sessions (which the handler looks at), and no list of
  * more. */
 START_TEST(rule_judge__config_bound__that_config_only)
@@ -408,6 +441,7 @@ int main(void)
     tcase_add_test(all, rule_judge__no_tenant_named__refused);
     tcase_add_test(all, rule_judge__tenants_token_asks_for_the_deployments__scope_missing);
     tcase_add_test(all, rule_judge__session_bound__that_session_only);
+    tcase_add_test(all, rule_judge__bound_and_an_operation__left_to_the_handler);
     tcase_add_test(all, rule_judge__config_bound__that_config_only);
     suite_add_tcase(suite, all);
     runner = srunner_create(suite);

@@ -81,6 +81,23 @@ START_TEST(dp_command_judge__root__only_where_allowed)
 }
 END_TEST
 
+/* The suite's own sessions: peers, and a token for that very one that may install. */
+START_TEST(dp_may_reach__reserved__peers_and_its_installer)
+{
+    struct berth_principal principal = {.scope = BERTH_SCOPE_INSTALL, .session_id = "sk.a"};
+
+    ck_assert(dp_may_reach(NULL, true, "sk.a"));
+    ck_assert(dp_may_reach(&principal, false, "sk.a"));
+    ck_assert(!dp_may_reach(&principal, false, "sk.b"));
+    ck_assert(!dp_may_reach(NULL, false, "sk.a"));
+    ck_assert(dp_may_reach(&principal, false, "a"));
+    principal.scope = BERTH_SCOPE_USE;
+    ck_assert(!dp_may_reach(&principal, false, "sk.a"));
+    principal = (struct berth_principal){.scope = BERTH_SCOPE_ADMIN, .deployment = true};
+    ck_assert(!dp_may_reach(&principal, false, "sk.a"));
+}
+END_TEST
+
 /* A command without an exec_id gets one of its own; a given one is kept. */
 START_TEST(dp_command_name__missing__made_and_unique)
 {
@@ -280,6 +297,7 @@ int main(void)
     tcase_add_test(check, dp_command_judge__root__only_where_allowed);
     tcase_add_test(check, dp_command_name__missing__made_and_unique);
     tcase_add_test(check, dp_session_is_reserved__prefix_only);
+    tcase_add_test(check, dp_may_reach__reserved__peers_and_its_installer);
     tcase_add_loop_test(check, dp_status_judge__bare__reason, 0, (int)BERTH_COUNT(status_rows));
     tcase_add_test(check, dp_status_judge__foreign_details__bare);
     tcase_add_test(check, dp_route_decode__good__packed_and_policy);
