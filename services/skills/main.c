@@ -15,6 +15,7 @@
 #include "common/records/deployment.h"
 #include "common/redis/settings.h"
 #include "services/skills/janitor.h"
+#include "services/skills/operation_rpc.h"
 #include "services/skills/skills.h"
 #include "services/skills/upload.h"
 
@@ -86,6 +87,10 @@ static const struct berth_method *all_methods(size_t *ret_n)
         all[n++] = skills_snapshot_methods[i];
     for (size_t i = 0; i < skills_n_install_methods && n < BERTH_COUNT(all); i++)
         all[n++] = skills_install_methods[i];
+    for (size_t i = 0; i < skills_n_operation_methods && n < BERTH_COUNT(all); i++)
+        all[n++] = skills_operation_methods[i];
+    for (size_t i = 0; i < skills_n_watch_methods && n < BERTH_COUNT(all); i++)
+        all[n++] = skills_watch_methods[i];
     *ret_n = n;
     return all;
 }
@@ -96,6 +101,7 @@ static void skills_free(struct skills *skills)
         return;
     skills->follow = berth_follow_free(skills->follow);
     skills->auth = berth_auth_free(skills->auth);
+    skills->watches = skills_watches_free(skills->watches);
     skills->janitor = skills_janitor_free(skills->janitor);
     skills->controlplane = berth_channel_free(skills->controlplane);
     for (size_t i = 0; i < skills->n_adapters; i++)
@@ -235,6 +241,8 @@ static enum berth_code start(const void *config, const struct berth_runtime *run
         code = open_peers(skills, c, err);
     if (!code)
         code = make_gate(skills, err);
+    if (!code)
+        code = skills_watches_new(skills, &skills->watches, err);
     if (!code)
         code = check_store(skills, err);
     if (!code)

@@ -190,6 +190,52 @@ enum berth_code operation_read(struct skills *skills, const char *tenant,
     return code;
 }
 
+/* ------------------------------------------------------------------------- list */
+
+void operation_list_free(struct operation *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        operation_deinit(&list[i]);
+    free(list);
+}
+
+static void add_all(struct operation_seen *seen, size_t n, struct operation *list,
+                    size_t *n_list)
+{
+    for (size_t i = 0; i < n; i++) {
+        list[(*n_list)++] = seen[i].operation;
+        seen[i].operation.findings = NULL;
+    }
+}
+
+enum berth_code operation_list(struct skills *skills, const char *tenant, const char *config_id,
+                               struct operation **ret, size_t *ret_n, struct berth_error *err)
+{
+    struct operation_place place = {0};
+    struct operation_seen *queued = NULL, *failed = NULL;
+    struct operation *list = NULL;
+    size_t n_queued = 0, n_failed = 0, n = 0;
+    enum berth_code code = operation_look(skills, tenant, config_id, NULL, &place, NULL, err);
+
+    if (code)
+        return code;
+    code = operation_look_all(skills, tenant, place.queue, &queued, &n_queued, err);
+    if (!code)
+        code = operation_look_all(skills, tenant, place.failed, &failed, &n_failed, err);
+    if (!code && !(list = calloc(n_queued + n_failed + 1, sizeof *list)))
+        code = berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    if (!code) {
+        add_all(queued, n_queued, list, &n);
+        add_all(failed, n_failed, list, &n);
+        *ret = list;
+        *ret_n = n;
+    }
+    operation_seen_free_all(queued, n_queued);
+    operation_seen_free_all(failed, n_failed);
+    operation_place_deinit(&place);
+    return code;
+}
+
 /* ------------------------------------------------------------------------ write */
 
 void operation_expect_place(struct berth_cas *cas, const struct operation *operation,

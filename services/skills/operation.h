@@ -34,7 +34,7 @@ struct operation {
     char tenant_id[129], config_id[129];
     int kind, state, step;
     unsigned percent; /* of the whole */
-    char skill_name[65];
+    char skill_name[257];
     char bundle[65];          /* hex content digest of the bundle in the blob store; "": none */
     uint64_t from_generation; /* ROLLBACK: whose image is published again */
     char request_id[129];
@@ -47,7 +47,9 @@ struct operation {
     bool cancel;     /* was asked for */
     unsigned starts; /* how often somebody began it: after a crash it is begun again */
     char owner[33];  /* the grant of the last start; random */
-    /* What it has come to. */
+    /* What it has come to. Of one with an external installer row_id and session_id are chosen
+     * when it is queued, for its first start: its token is for that session, so it cannot be
+     * begun a second time. */
     char row_id[33]; /* ledger row of the present start */
     uint64_t generation;
     char snapshot_id[129];
@@ -72,10 +74,23 @@ bool operation_has_ended(const struct operation *operation);
 BERTH_MUST_CHECK enum berth_code operation_queue(struct skills *skills,
                                                  struct operation *operation, const json_t *env,
                                                  bool *ret_is_repeat, struct berth_error *err);
+/* Only the look for an earlier one of its request_id, before anything else is judged: an
+ * operation that is done has changed what its repeat would be judged by. */
+BERTH_MUST_CHECK enum berth_code operation_repeat(struct skills *skills,
+                                                  struct operation *operation,
+                                                  const json_t *env, bool *ret_is_repeat,
+                                                  struct berth_error *err);
 /* Errors: OPERATION_NOT_FOUND (another tenant's too), STORE_UNAVAILABLE. */
 BERTH_MUST_CHECK enum berth_code operation_read(struct skills *skills, const char *tenant,
                                                 const char *operation_id, struct operation *ret,
                                                 struct berth_error *err);
+
+/* What of a config wait or runs, in that order, then the failures that are remembered, newest
+ * first. *ret is owned: operation_list_free(). */
+BERTH_MUST_CHECK enum berth_code operation_list(struct skills *skills, const char *tenant,
+                                                const char *config_id, struct operation **ret,
+                                                size_t *ret_n, struct berth_error *err);
+void operation_list_free(struct operation *list, size_t n); /* NULL is fine */
 
 /* ---- by who carries it out */
 
@@ -120,6 +135,14 @@ BERTH_MUST_CHECK enum berth_code operation_cancel(struct skills *skills, const c
                                                   const char *operation_id,
                                                   struct operation *ret,
                                                   struct berth_error *err);
+/* A token for the maintenance session of an external installer, as CreateToken makes it: scope
+ * install, until expire_ms (wall clock). secret: 64 bytes; to be wiped. It is told by
+ * InstallSkill, once, to who queued the operation. Errors: those of CreateToken. */
+BERTH_MUST_CHECK enum berth_code operation_make_token(struct skills *skills,
+                                                      const struct berth_call *call,
+                                                      const struct operation *operation,
+                                                      int64_t expire_ms, char secret[64],
+                                                      struct berth_error *err);
 /* FinishInstallation: a repeat of the same word is fine. Errors: FIELD_INVALID (operation_id):
  * it is none of an external installer; CONFLICT: it does not wait for one now, or another word
  * was said; OPERATION_ENDED. */

@@ -5,6 +5,7 @@
 #include "common/crypto/crypto.h"
 #include "common/ids/ids.h"
 #include "common/records/deployment.h"
+#include "services/skills/ledger.h"
 #include "services/skills/operation_impl.h"
 
 #define REQUEST_KEPT_MS "86400000" /* 24 hours */
@@ -265,6 +266,23 @@ static enum berth_code try_once(struct queueing *q, bool *ret_done, bool *ret_is
     return code;
 }
 
+enum berth_code operation_repeat(struct skills *skills, struct operation *operation,
+                                 const json_t *env, bool *ret_is_repeat,
+                                 struct berth_error *err)
+{
+    struct queueing q = {.skills = skills, .operation = operation};
+    enum berth_code code = begin_request(skills, operation, env, &q.request, err);
+
+    *ret_is_repeat = false;
+    if (!code)
+        code = look_request(skills, &q.request, err);
+    if (!code && q.request.used) {
+        code = give_earlier(&q, err);
+        *ret_is_repeat = !code;
+    }
+    return code;
+}
+
 enum berth_code operation_queue(struct skills *skills, struct operation *operation,
                                 const json_t *env, bool *ret_is_repeat, struct berth_error *err)
 {
@@ -276,6 +294,11 @@ enum berth_code operation_queue(struct skills *skills, struct operation *operati
     berth_id_hex(operation->operation_id, (OPERATION_ID_SIZE - 1) / 2);
     operation->state = STATE(QUEUED);
     operation->step = STEP(ACCEPTED);
+    if (operation->external_installer) {
+        berth_id_base36(operation->row_id, LEDGER_ROW_ID_LEN);
+        snprintf(operation->session_id, sizeof operation->session_id, "sk.%s",
+                 operation->row_id);
+    }
     *ret_is_repeat = false;
     code = berth_epoch_check(skills->redis, err); /* absence says nothing while it is lost */
     if (!code)

@@ -21,7 +21,9 @@ enum {
     SK_CAS_TRIES = 8,
 };
 
+struct skills_blobs;
 struct skills_janitor;
+struct skills_watches;
 
 struct skills {
     const struct berth_runtime *runtime;
@@ -47,7 +49,9 @@ struct skills {
     unsigned max_uploads;
     atomic_uint n_uploads;
     atomic_bool store_checked;
+    struct skills_blobs *blobs; /* NULL: blob_dir is not set, nothing can be installed */
     struct skills_janitor *janitor;
+    struct skills_watches *watches; /* of operations */
     struct berth_introspect introspect;
     struct berth_auth *auth;
     struct berth_follow *follow;
