@@ -60,6 +60,7 @@ static const struct {
     {"sandbox_ca_pems", FIELD_COPY},
     {"credentials_fingerprint", FIELD_SERVER},
     {"credentials_members", FIELD_SERVER},
+    {"skills", FIELD_COPY},
 };
 
 /* A path of a mask: the field of the config, and what it names below that. */

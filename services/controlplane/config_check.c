@@ -12,7 +12,13 @@
 typedef Berth__Control__V1__SandboxConfig SandboxConfig;
 typedef Berth__Control__V1__Credentials Credentials;
 
-enum { PEM_MAX = 64 * 1024, KEY_MAX = 4096, OPTION_MAX = 1024, ETAG_MAX = 64 };
+enum {
+    PEM_MAX = 64 * 1024,
+    KEY_MAX = 4096,
+    OPTION_MAX = 1024,
+    ETAG_MAX = 64,
+    NO_PROXY_MAX = 1024,
+};
 
 /* ------------------------------------------------------------------- checks */
 
@@ -40,9 +46,33 @@ static enum berth_code check_urls(const SandboxConfig *config, bool allow_privat
     return code;
 }
 
+/* Where installations get packages from: dialled out of a sandbox, judged all the same. */
+static enum berth_code check_skill_urls(const SandboxConfig *config, bool allow_private,
+                                        struct berth_error *err)
+{
+    const struct berth_url_rules rules = {.schemes = BERTH_URL_HTTP | BERTH_URL_HTTPS,
+                                          .base = true,
+                                          .allow_private = allow_private};
+    const Berth__Control__V1__SkillPolicy *policy = config->skills;
+    struct berth_url url;
+    enum berth_code code = BERTH_OK;
+
+    if (policy && *policy->python_index_url)
+        code = berth_url_parse("config.skills.python_index_url", policy->python_index_url,
+                               &rules, &url, err);
+    if (!code && policy && *policy->npm_registry)
+        code = berth_url_parse("config.skills.npm_registry", policy->npm_registry, &rules, &url,
+                               err);
+    if (!code && policy && *policy->proxy_url)
+        code = berth_url_parse("config.skills.proxy_url", policy->proxy_url, &rules, &url, err);
+    return code;
+}
+
 enum berth_code cp_config_check_endpoint(const SandboxConfig *config, struct berth_error *err)
 {
-    return check_urls(config, config->allow_private_endpoints, err);
+    enum berth_code code = check_urls(config, config->allow_private_endpoints, err);
+
+    return code ? code : check_skill_urls(config, config->allow_private_endpoints, err);
 }
 
 enum berth_code cp_config_check_veto(const SandboxConfig *config, bool never,
@@ -193,6 +223,39 @@ static enum berth_code check_ca_pems(const SandboxConfig *config, struct berth_e
     return code;
 }
 
+/* A folder of the sandbox; "": none. */
+static enum berth_code check_folder(const char *field, const char *value,
+                                    struct berth_error *err)
+{
+    enum berth_code code = *value ? berth_check_path(field, value, err) : BERTH_OK;
+
+    return code || strcmp(value, "/") != 0 ? code
+                                           : berth_fail_field(err, field, "must be below /");
+}
+
+static enum berth_code check_skills(const SandboxConfig *config, bool partial,
+                                    struct berth_error *err)
+{
+    static const char hosts[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,:*/_-[]";
+    const Berth__Control__V1__SkillPolicy *policy = config->skills;
+    size_t len = policy ? strlen(policy->no_proxy) : 0;
+    enum berth_code code = BERTH_OK;
+
+    if (!policy)
+        return BERTH_OK;
+    code = check_skill_urls(config, partial || config->allow_private_endpoints, err);
+    if (!code && (len > NO_PROXY_MAX || strspn(policy->no_proxy, hosts) != len))
+        code = berth_fail_field(err, "config.skills.no_proxy",
+                                "must be at most %d characters of [A-Za-z0-9.,:*/_-] and []",
+                                NO_PROXY_MAX);
+    if (!code)
+        code = check_folder("config.skills.wheel_dir", policy->wheel_dir, err);
+    if (!code)
+        code = check_folder("config.skills.npm_cache_dir", policy->npm_cache_dir, err);
+    return code;
+}
+
 enum berth_code cp_check_config(const SandboxConfig *config, bool partial,
                                 struct berth_error *err)
 {
@@ -225,5 +288,7 @@ enum berth_code cp_check_config(const SandboxConfig *config, bool partial,
                                 (int)config->workspace_on_rebuild, 2, true, err);
     if (!code)
         code = check_times(config, err);
+    if (!code)
+        code = check_skills(config, partial, err);
     return code ? code : check_ca_pems(config, err);
 }

@@ -53,7 +53,7 @@ static enum berth_code change(const struct cp_config *old, const UpdateConfigReq
     if (!config->settings)
         return no_memory(err);
     code = cp_config_apply(config->settings, req->config, req->update_mask, ret_changes, err);
-    if (!code && (*ret_changes & CP_CHANGE_ENDPOINT))
+    if (!code && ((*ret_changes & CP_CHANGE_ENDPOINT) || config->settings->skills))
         code = cp_config_check_endpoint(config->settings, err);
     if (!code && !cp_config_defaults(config->settings))
         code = no_memory(err);

@@ -9,6 +9,7 @@
 #include "common/crypto/crypto.h"
 #include "common/fields/fields.h"
 #include "common/messages/messages.h"
+#include "services/skills/policy.h"
 
 typedef Berth__Skills__V1__InstallSkillRequest InstallSkillRequest;
 typedef Berth__Skills__V1__InstallSkillOpen InstallSkillOpen;
@@ -160,15 +161,21 @@ static enum berth_code judge(struct upload *upload, struct berth_error *err)
                                          .format = formats[bundle->open->format],
                                          .stop = &upload->stop};
     Berth__Skills__V1__InstallSkillResponse *answer = NULL;
+    struct skills_policy policy = {0};
     enum berth_code code = check_whole(upload, err);
 
     if (!code)
-        code = bundle_judge(&source, bundle->spool_fd, NULL, NULL, &bundle->verdict, err);
+        code = skills_policy_read(upload->skills, bundle->open->tenant_id,
+                                  bundle->open->config_id, &policy, err);
+    if (!code)
+        code =
+            bundle_judge(&source, bundle->spool_fd, &policy.plan, NULL, &bundle->verdict, err);
     if (!code)
         code = skills_install_answer(upload->skills, bundle, &answer, err);
     if (!code && !(upload->answer = berth_buf_pack(&answer->base)))
         code = berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     berth_message_free(answer);
+    skills_policy_deinit(&policy);
     return code;
 }
 

@@ -92,6 +92,27 @@ def environment__root__has_no_overlay(suite):
     tap.check(OVERLAY not in shell(suite, "echo $PATH; python3 -c 'import sys; print(sys.path)'", account=ROOT), "on a path")
 
 
+# Where packages come from is stored with the config, changed by the mask, judged as other addresses, and planned with.
+def policy__of_a_config__stored_and_planned_with(suite):
+    def update(*paths, **skills):
+        return suite.api.configs.UpdateConfig(pb.control.UpdateConfigRequest(
+            config=pb.control.SandboxConfig(tenant_id="default", config_id="local", skills=skills),
+            update_mask={"paths": list(paths)})).config.skills
+    asks_apt = bundles.pack(bundles.simple("asks", front="metadata:\n  berth-apt: jq\n"))
+
+    def verdict():
+        return suite.api.install_skill("local", asks_apt, validate_only=True).operation.state
+    tap.equal(verdict(), pb.skills.OPERATION_STATE_DONE)
+    update("skills", wheel_dir="/srv/wheels", deny_apt=True)
+    after = update("skills.python_index_url", python_index_url="https://index.example/simple")
+    tap.equal((after.wheel_dir, after.python_index_url, after.deny_apt),
+              ("/srv/wheels", "https://index.example/simple", True))
+    tap.equal(verdict(), pb.skills.OPERATION_STATE_FAILED)
+    failure = refusal(update, "skills.npm_registry", npm_registry="http://10.0.0.1/")
+    tap.equal((failure.reason, failure.metadata["field"]), ("ENDPOINT_REFUSED", "config.skills.npm_registry"))
+    tap.check(not update("skills").wheel_dir, "it was not cleared")
+
+
 # Packages go along where the workspace does.
 def overlay__workspace_exported__works_there(suite):
     tar, _ = suite.api.export_workspace(S)

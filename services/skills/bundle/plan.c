@@ -252,6 +252,10 @@ enum berth_code plan_make(const struct bundle *bundle, const struct skill *skill
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     }
     set_env(ret, policy);
+    if (policy && policy->deny_apt && skill->apt.n > 0)
+        findings_add(findings, FINDING_APT_REFUSED, "SKILL.md", 0,
+                     "metadata.berth-apt: the config's policy has no Debian packages "
+                     "(skills.deny_apt)");
     plan_apt(ret, skill);
     plan_all_python(ret, host && host->has_uv);
     for (size_t i = 0; i < ret->n_manifests; i++)

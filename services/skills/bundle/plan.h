@@ -64,6 +64,7 @@ struct plan_policy {
     const char *proxy, *no_proxy; /* of HTTP and HTTPS */
     /* Absolute folders in the sandbox. Given: nothing is asked over the network. */
     const char *wheel_dir, *npm_cache_dir;
+    bool deny_apt; /* a skill that asks for Debian packages is refused */
 };
 
 /* What the image brings; found out in the sandbox (`command -v`) before. */

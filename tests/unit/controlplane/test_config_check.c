@@ -125,6 +125,60 @@ START_TEST(check_config__urls__judged_by_the_switch)
 }
 END_TEST
 
+/* Where skills' packages come from: as a proxy, but not by SOCKS; folders that are one. */
+START_TEST(check_config__skill_urls__judged_by_the_switch)
+{
+    static const char *const fields[] = {"config.skills.python_index_url",
+                                         "config.skills.npm_registry",
+                                         "config.skills.proxy_url"};
+
+    for (int on = 0; on < 2; on++) {
+        enum verdict wanted = urls[_i].proxy;
+
+        if (strncmp(urls[_i].url, "socks5", 6) == 0)
+            wanted = BAD;
+        else if (on && urls[_i].private && wanted == REFUSED)
+            wanted = FINE;
+        for (int k = 0; k < 3; k++) {
+            Berth__Control__V1__SkillPolicy policy = BERTH__CONTROL__V1__SKILL_POLICY__INIT;
+            SandboxConfig config = good();
+            char **slots[] = {&policy.python_index_url, &policy.npm_registry,
+                              &policy.proxy_url};
+
+            config.allow_private_endpoints = on;
+            config.skills = &policy;
+            *slots[k] = (char *)urls[_i].url;
+            ck_assert_int_eq(judge(&config, false, fields[k]), wanted);
+            ck_assert_int_eq(cp_config_check_endpoint(&config, NULL) == BERTH_OK,
+                             wanted == FINE);
+        }
+    }
+}
+END_TEST
+
+START_TEST(check_config__skill_folders_and_hosts__plain)
+{
+    Berth__Control__V1__SkillPolicy policy = BERTH__CONTROL__V1__SKILL_POLICY__INIT;
+    SandboxConfig config = good();
+
+    config.skills = &policy;
+    policy.wheel_dir = (char *)"/srv/wheels";
+    policy.npm_cache_dir = (char *)"/srv/npm";
+    policy.no_proxy = (char *)"localhost,.example.org,[::1]:8080,10.0.0.0/8";
+    ck_assert_str_eq(blamed(&config, false), "");
+    policy.wheel_dir = (char *)"wheels";
+    ck_assert_str_eq(blamed(&config, false), "config.skills.wheel_dir");
+    policy.wheel_dir = (char *)"/";
+    ck_assert_str_eq(blamed(&config, false), "config.skills.wheel_dir");
+    policy.wheel_dir = (char *)"";
+    policy.npm_cache_dir = (char *)"/srv/../etc";
+    ck_assert_str_eq(blamed(&config, false), "config.skills.npm_cache_dir");
+    policy.npm_cache_dir = (char *)"";
+    policy.no_proxy = (char *)"a b";
+    ck_assert_str_eq(blamed(&config, false), "config.skills.no_proxy");
+}
+END_TEST
+
 /* The domain is a name that sandboxes' names are made of. */
 START_TEST(check_config__domain__a_name)
 {
@@ -343,6 +397,9 @@ int main(void)
 
     tcase_add_loop_test(all, check_config__string_lengths__bounded, 0,
                         (int)BERTH_COUNT(strings));
+    tcase_add_loop_test(all, check_config__skill_urls__judged_by_the_switch, 0,
+                        (int)BERTH_COUNT(urls));
+    tcase_add_test(all, check_config__skill_folders_and_hosts__plain);
     tcase_add_loop_test(all, check_config__urls__judged_by_the_switch, 0,
                         (int)BERTH_COUNT(urls));
     tcase_add_test(all, check_config__domain__a_name);

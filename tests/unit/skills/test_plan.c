@@ -174,6 +174,22 @@ START_TEST(plan_make__apt__first_and_alone)
 }
 END_TEST
 
+/* Where the config says so, a skill that asks for Debian packages is refused. */
+START_TEST(plan_make__apt_denied__refused)
+{
+    const struct plan_policy policy = {.deny_apt = true};
+    const struct pack_file files[] = {
+        {"SKILL.md", "---\nname: a\ndescription: b\nmetadata:\n  berth-apt: jq\n---\n"}};
+
+    judge_files(files, 1, PACK_TAR, &policy, NULL);
+    ck_assert(!verdict.is_accepted && find(FINDING_APT_REFUSED));
+    tear_down();
+    set_up();
+    judge_files(files, 1, PACK_TAR, NULL, NULL);
+    ck_assert(verdict.is_accepted);
+}
+END_TEST
+
 /* uv.lock: by uv, which is got first where the image has none. */
 START_TEST(plan_make__uv_lock__by_uv)
 {
@@ -394,6 +410,7 @@ int main(void)
     tcase_add_test(all, plan_make__requirements__one_environment);
     tcase_add_test(all, plan_make__package_json__beside_it);
     tcase_add_test(all, plan_make__apt__first_and_alone);
+    tcase_add_test(all, plan_make__apt_denied__refused);
     tcase_add_test(all, plan_make__uv_lock__by_uv);
     tcase_add_test(all, plan_make__pyproject__listed_then_installed);
     tcase_add_test(all, plan_make__pyproject_script__lists_dependencies);
