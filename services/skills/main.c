@@ -2,11 +2,12 @@
  * (Installing them is still to come.)
  *
  * Called by: everybody (SnapshotService, SkillService).
- * Calls:     controlplane (routes, use tokens, targets), adapters (snapshots), Redis (the
- *            ledger: rows in c/<config> and i/snapshot).
+ * Calls:     controlplane (routes, use tokens, targets, maintenance sessions), dataplane (what
+ *            is done in those), adapters (snapshots), Redis (the ledger: rows in c/<config> and
+ *            i/snapshot).
  * Files:     snapshot_rpc.c decodes and encodes; snapshot_make.c makes one; ledger.c knows
  *            every key; backend.c the peers; janitor.c finishes what was left behind. upload.c
- *            receives a bundle, bundle/ judges it, install.c answers.
+ *            receives a bundle, bundle/ judges it, work/ installs it, install.c answers.
  */
 #include <stdio.h>
 
@@ -24,7 +25,7 @@ struct settings {
     char *key_file, *key_command, *suite_key;
     char *journal;
     bool journal_skip_damaged;
-    char *controlplane;
+    char *controlplane, *dataplane;
     char *adapter_local, *adapter_docker, *adapter_e2b, *adapter_cube;
     int64_t snapshot_timeout, build_lease, janitor_interval;
     int64_t backend_calls;
@@ -53,6 +54,9 @@ static const struct berth_config_key keys[] = {
     KEY(journal_skip_damaged, BOOL, "false",
         "go on where the journal is damaged, without the entries that stood there"),
     KEY(controlplane, STR, "", "target of controlplane; empty: its socket in run_dir"),
+    KEY(dataplane, STR, "",
+        "target of the data plane, by which skills are installed; empty: its socket in "
+        "run_dir"),
     KEY(adapter_local, STR, "", "target of the adapter of backend local; empty: its socket"),
     KEY(adapter_docker, STR, "", "of backend docker"),
     KEY(adapter_e2b, STR, "", "of backend e2b"),
@@ -104,6 +108,7 @@ static void skills_free(struct skills *skills)
     skills->watches = skills_watches_free(skills->watches);
     skills->janitor = skills_janitor_free(skills->janitor);
     skills->controlplane = berth_channel_free(skills->controlplane);
+    skills->dataplane = berth_channel_free(skills->dataplane);
     for (size_t i = 0; i < skills->n_adapters; i++)
         berth_channel_free(skills->adapters[i].channel);
     skills->records = berth_records_free(skills->records);
@@ -129,6 +134,9 @@ static enum berth_code open_peers(struct skills *skills, const struct settings *
     enum berth_code code = berth_peer_channel(skills->runtime, "controlplane", c->controlplane,
                                               NULL, &skills->controlplane, err);
 
+    if (!code)
+        code = berth_peer_channel(skills->runtime, "dataplane", c->dataplane, NULL,
+                                  &skills->dataplane, err);
     for (size_t i = 0; !code && i < BERTH_COUNT(adapters); i++) {
         skills->adapters[i].backend = adapters[i].backend;
         code = berth_peer_channel(skills->runtime, adapters[i].peer, adapters[i].target,

@@ -33,6 +33,7 @@ struct skills {
     struct stat keys_seen;              /* of their file */
     struct berth_records *records;
     struct berth_channel *controlplane;
+    struct berth_channel *dataplane; /* for maintenance sessions; NULL in some tests */
     struct {
         const char *backend;
         struct berth_channel *channel;
