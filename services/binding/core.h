@@ -317,6 +317,13 @@ BERTH_MUST_CHECK enum berth_code binding_carry_in(struct binding_view *view,
 /* sandbox_id is gone. True: its workspace, as it was last, waits. One that was unpacked into it
  * and is still kept waits again, too, though it is not that any more. */
 bool binding_carry_keeps(struct binding_view *view, const char *sandbox_id);
+/* That it was unpacked is written once more, so that it is confirmed: what says so may have
+ * been read before that, and a failover forget it. Errors: SESSION_NOT_FOUND, CONFLICT (it
+ * waits). */
+BERTH_MUST_CHECK enum berth_code binding_carry_confirm(struct binding_view *view,
+                                                       const char *blob_id,
+                                                       struct binding_plan *plan,
+                                                       struct berth_error *err);
 /* Not needed any more. Errors: SESSION_NOT_FOUND. */
 BERTH_MUST_CHECK enum berth_code
 binding_carry_forget(struct binding_view *view, const char *blob_id, struct berth_error *err);

@@ -1,6 +1,7 @@
 /* core_carry.c - a workspace between two sandboxes of a session. The write that condemns the
  * first one notes that it was exported; the write that binds the next one says that it has it;
- * until that one is in use the tar is kept. In between nothing is bound without it. */
+ * until that one is in use, and known to be by a replica, the tar is kept. In between nothing
+ * is bound without it. */
 #include "services/binding/core.h"
 
 #include <stdio.h>
@@ -89,6 +90,22 @@ bool binding_carry_keeps(struct binding_view *view, const char *sandbox_id)
         return false;
     }
     return !carry->into[0] && strcmp(carry->sandbox_id, sandbox_id) == 0;
+}
+
+enum berth_code binding_carry_confirm(struct binding_view *view, const char *blob_id,
+                                      struct binding_plan *plan, struct berth_error *err)
+{
+    struct binding_doc *doc = &view->doc;
+
+    if (doc->session.state == BINDING_STATE_NONE)
+        return berth_fail(err, BERTH_REASON_SESSION_NOT_FOUND, NULL);
+    if (!doc->carry.set || binding_carry_waits(doc) || strcmp(doc->carry.blob_id, blob_id) != 0)
+        return berth_fail(err, BERTH_REASON_CONFLICT,
+                          "the session's workspace is not known to be unpacked");
+    binding_cut(view);
+    binding_doc_touch(doc, BINDING_PART_CARRY);
+    plan->durable = true;
+    return BERTH_OK;
 }
 
 enum berth_code binding_carry_forget(struct binding_view *view, const char *blob_id,

@@ -107,8 +107,10 @@ enum berth_code binding_rpc_loss_told(void *service, struct berth_call *call,
 static enum berth_code forget_rule(void *arg, struct binding_view *view,
                                    struct binding_plan *plan, struct berth_error *err)
 {
-    (void)plan;
-    return binding_carry_forget(view, arg, err);
+    const Berth__Binding__V1__ForgetCarryRequest *req = arg;
+
+    return req->confirm ? binding_carry_confirm(view, req->blob_id, plan, err)
+                        : binding_carry_forget(view, req->blob_id, err);
 }
 
 enum berth_code binding_rpc_forget_carry(void *service, struct berth_call *call,
@@ -128,7 +130,7 @@ enum berth_code binding_rpc_forget_carry(void *service, struct berth_call *call,
     if (!code)
         code = berth_check_id("blob_id", req->blob_id, err);
     if (!code)
-        code = binding_store_run(binding->store, &ref, forget_rule, req->blob_id, &view, &plan,
+        code = binding_store_run(binding->store, &ref, forget_rule, (void *)req, &view, &plan,
                                  err);
     if (code)
         return code;

@@ -238,7 +238,25 @@ struct forgotten {
     Berth__Binding__V1__Carry *carry;
 };
 
-/* First the tar, then the word of it: what is cut off in between is done again. */
+static enum berth_code forget_carry(const struct forgotten *forgotten, bool confirm,
+                                    struct berth_error *err)
+{
+    Berth__Binding__V1__ForgetCarryRequest req = BERTH__BINDING__V1__FORGET_CARRY_REQUEST__INIT;
+    Berth__Binding__V1__ForgetCarryResponse *resp = NULL;
+    enum berth_code code;
+
+    req.session = forgotten->session;
+    req.blob_id = forgotten->carry->blob_id;
+    req.confirm = confirm;
+    code = cp_binding_call(forgotten->cp, NULL, "/berth.binding.v1.BindingService/ForgetCarry",
+                           &req.base, &berth__binding__v1__forget_carry_response__descriptor,
+                           true, &resp, err);
+    berth_message_free(resp);
+    return code;
+}
+
+/* The tar goes only when no failover can forget any more that it was unpacked; then the word of
+ * it: what is cut off in between is done again. */
 static void forget(void *arg)
 {
     struct forgotten *forgotten = arg;
@@ -246,20 +264,15 @@ static void forget(void *arg)
     const struct cp_move move = {.direction = CP_MOVE_REMOVE,
                                  .session = forgotten->session,
                                  .blob_id = forgotten->carry->blob_id};
-    Berth__Binding__V1__ForgetCarryRequest req = BERTH__BINDING__V1__FORGET_CARRY_REQUEST__INIT;
-    Berth__Binding__V1__ForgetCarryResponse *resp = NULL;
     MoveWorkspaceResponse *removed = NULL;
     struct berth_error err = {0};
-    enum berth_code code = cp_move(cp, &move, &removed, &err);
+    enum berth_code code = forget_carry(forgotten, true, &err);
 
-    berth_message_free(removed);
-    req.session = forgotten->session;
-    req.blob_id = forgotten->carry->blob_id;
     if (!code)
-        code = cp_binding_call(
-            cp, NULL, "/berth.binding.v1.BindingService/ForgetCarry", &req.base,
-            &berth__binding__v1__forget_carry_response__descriptor, true, &resp, &err);
-    berth_message_free(resp);
+        code = cp_move(cp, &move, &removed, &err);
+    berth_message_free(removed);
+    if (!code)
+        code = forget_carry(forgotten, false, &err);
     if (code)
         berth_warn("a workspace that was carried is kept for now", "session",
                    forgotten->session->session_id, "blob", forgotten->carry->blob_id, "error",

@@ -177,6 +177,27 @@ def cut_off(suite, session, stand_still):
     return not answered
 
 
+# The new sandbox is used while no write is confirmed: that it has the workspace may yet be forgotten by a failover, so the tar stays.
+def rebuild__use_is_not_confirmed__tar_stays(suite):
+    def kept_for_now():
+        return suite.logs("controlplane").count("a workspace that was carried is kept for now")
+    api = suite.api
+    api.resolve("s9", config="local")
+    shell(suite, "s9", MAKE)
+    suite.flip()
+    tap.equal(api.resolve("s9").outcome, REBUILT)
+    before = kept_for_now()
+    suite.redis_cli("client", "pause", "60000", "write")
+    try:
+        tap.equal(api.resolve("s9").outcome, USED)
+        wait_for(lambda: kept_for_now() > before, 20, "it is told that the tar stays")
+        tap.equal(len(blobs(suite)), 1)
+    finally:
+        suite.redis_cli("client", "unpause")
+    shell(suite, "s9", SHOW)
+    is_forgotten(suite, "s9")
+
+
 # A sandbox that nobody uses is deleted only when its workspace is safe; whoever comes next has it again.
 def idle_kill__workspace_exported__next_resolve_has_it(suite):
     api = suite.api

@@ -36,6 +36,20 @@ static enum berth_reason end_turn(int replica, const char *session, const char *
                      &berth__binding__v1__end_turn_response__descriptor, session, token);
 }
 
+static enum berth_reason confirm_carry(const char *session, const char *blob_id)
+{
+    Berth__Binding__V1__ForgetCarryRequest req = BERTH__BINDING__V1__FORGET_CARRY_REQUEST__INIT;
+    Berth__Common__V1__SessionRef ref = BERTH__COMMON__V1__SESSION_REF__INIT;
+
+    ref.tenant_id = (char *)"t1";
+    ref.session_id = (char *)session;
+    req.session = &ref;
+    req.blob_id = (char *)blob_id;
+    req.confirm = true;
+    return house_call(&house, 0, METHOD("ForgetCarry"), &req.base,
+                      &berth__binding__v1__forget_carry_response__descriptor, 0, NULL);
+}
+
 static struct grant acquire(const char *session, unsigned attempt)
 {
     return house_acquire(&house, 0, (struct want){session, .attempt = attempt});
@@ -84,8 +98,16 @@ START_TEST(replica__stopped__not_confirmed_is_not_granted)
         house_acquire(&house, 0, (struct want){"s", .attempt = 7, .turn_token = token}).bound,
         "s");
 
+    /* A workspace that was carried into s: the tar may go once that is confirmed. */
+    house_ask(&house, "HSET", "berth:{t1}:s/s", "carry",
+              "{\"blob_id\":\"b\",\"sandbox_id\":\"old\",\"into\":\"s\",\"cause\":\"rebuilt\"}",
+              NULL);
+    ck_reason(confirm_carry("s", "another"), "CONFLICT");
+    ck_reason(confirm_carry("s", "b"), "");
+
     redis_server_pause(&replica);
     ck_reason(acquire("new", 1).reason, "OUTCOME_UNKNOWN");
+    ck_reason(confirm_carry("s", "b"), "OUTCOME_UNKNOWN");
     ck_reason(house_bind(&house, 0, "made", &made, "box"), "OUTCOME_UNKNOWN");
     ck_reason(house_begin(&house, 0, "s", "t", other), "OUTCOME_UNKNOWN");
     ck_reason(acquire_for(BINDING_WANT_DELETE, "going", 9).reason, "OUTCOME_UNKNOWN");

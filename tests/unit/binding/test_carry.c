@@ -100,6 +100,22 @@ static bool forget(const char *blob_id)
     return wrote;
 }
 
+/* The reason, and whether it was written so that a replica has it. */
+static enum berth_reason confirm(const char *blob_id, bool *ret_durable)
+{
+    struct binding_view view;
+    struct binding_plan plan = {0};
+    struct berth_error err = {0};
+    enum berth_code code;
+
+    bench_read(&bench, &view);
+    code = binding_carry_confirm(&view, blob_id, &plan, &err);
+    *ret_durable = plan.durable && view.doc.dirty != 0;
+    ck_assert(bench_write(&bench, &view, &plan));
+    binding_doc_deinit(&view.doc);
+    return code ? err.reason : BERTH_REASON_NONE;
+}
+
 /* The whole way: the loss names no workspace but what was left behind, and the tar is forgotten
  * only by its name. */
 START_TEST(rebuild__carried__no_workspace_lost)
@@ -196,6 +212,25 @@ START_TEST(gone__unpacked_into__waits_again)
 }
 END_TEST
 
+/* The tar may go when a replica knows where it was unpacked; not while it waits. */
+START_TEST(confirm__unpacked__written_for_a_replica)
+{
+    uint64_t fence = rebuild(ATTEMPT("2"));
+    bool durable;
+
+    ck_reason(confirm("blob", &durable), "CONFLICT");
+    ck_reason(condemn(ATTEMPT("2"), fence, "sb1", "blob"), "");
+    gone(ATTEMPT("2"), fence, "sb1");
+    ck_reason(confirm("blob", &durable), "CONFLICT");
+    ck_assert(!durable);
+    ck_reason(bind(ATTEMPT("2"), fence, "sb2", BINDING_CARRY_UNPACKED).reason, "");
+    ck_reason(confirm("another", &durable), "CONFLICT");
+    ck_reason(confirm("blob", &durable), "");
+    ck_assert(durable);
+    ck_assert_str_eq(stored().into, "sb2");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("binding/carry");
@@ -209,6 +244,7 @@ int main(void)
     tcase_add_test(tcase, condemn__holder_dies__next_one_carries_on);
     tcase_add_test(tcase, condemn__not_for_a_rebuild_or_not_bound__no_carry);
     tcase_add_test(tcase, gone__unpacked_into__waits_again);
+    tcase_add_test(tcase, confirm__unpacked__written_for_a_replica);
     suite_add_tcase(suite, tcase);
     srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);
