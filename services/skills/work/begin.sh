@@ -15,19 +15,25 @@ rm -rf /tmp/berth-install
 mkdir /tmp/berth-install
 mkdir -m 0700 /tmp/berth-install/in
 chown 1000:1000 /tmp/berth-install/in
-home=$(getent passwd 1000 | cut -d: -f6)
-if [ -d "$home" ] && [ "$home" != / ]; then
-    cp -a -- "$home" $work/home
-fi
+# What the homes are like, and which folders the session's user has: see forget() of prelude.sh.
+for place in home:1000 root:0; do
+    path=$(getent passwd ${place#*:} | cut -d: -f6)
+    if [ ! -d "$path" ] || [ "$path" = / ]; then path=; fi
+    printf %s "$path" >$work/${place%:*}.path
+    if [ -n "$path" ]; then cp -a -- "$path" $work/${place%:*}; fi
+done
+find / /tmp /var/tmp /dev/shm /run /home /workspace -xdev -path $work -prune -o \
+    -path /tmp/berth-install -prune -o -type d \( -uid 1000 -o -path '/workspace/*' \) \
+    -print0 2>/dev/null | sort -zu >$work/folders
 if command -v uv >/dev/null; then echo uv; else echo no-uv; fi
 for stat in /proc/[0-9]*/stat; do
-    read -r line <"$stat" 2>/dev/null || continue
-    pid=${line%% *}
+    read -r line 2>/dev/null <"$stat" || continue
+    pid=${stat#/proc/}
+    pid=${pid%/stat}
     [ "$pid" = $$ ] && continue
-    line=${line##*) }
     # The fields from the third on; the 22nd is when it began.
-    set -- "$1" $line
-    printf '%s:%s ' "$pid" "${21}"
+    set -- "$1" ${line##*) }
+    if [ $# -ge 21 ]; then printf '%s:%s ' "$pid" "${21}"; fi
 done
 printf %s "$1" >$work/id.new
 mv $work/id.new $work/id

@@ -39,5 +39,7 @@ struct work_keeper *work_keeper_new(struct skills *skills,
                                     const char *token, int64_t every_ms);
 struct work_keeper *work_keeper_free(struct work_keeper *keeper);
 
-/* scripts.S.in */
-extern const char work_begin_sh[], work_unpack_sh[], work_remove_sh[];
+/* embed.sh */
+extern const char work_begin_sh[], work_clean_sh[], work_forget_sh[], work_parse_js[],
+    work_parse_py[], work_parse_sh[], work_present_py[], work_present_sh[], work_remove_sh[],
+    work_seal_sh[], work_unpack_sh[];

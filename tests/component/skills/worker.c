@@ -2,9 +2,10 @@
  *
  *   skill-worker RUN_DIR TENANT CONFIG SESSION [template=ID] [timeout=MS] STEP...
  *
- * STEP: upload=BUNDLE, dependencies, remove=NAME, seal, verify, clean, pause=MS, keep (the
- * session stays). Each prints "<step> <milliseconds> OK" or "... <REASON> <text>", and the
- * first one that fails is the last. What commands print goes to stderr. */
+ * STEP: upload=BUNDLE, dependencies, remove=NAME, seal, verify, clean, stop=MS (from then on it
+ * is not wanted any more), keep (the session stays). Each prints "<step> <milliseconds> OK" or
+ * "... <REASON> <text>", and the first one that fails is the last. What commands print goes to
+ * stderr. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -81,14 +82,41 @@ static enum berth_code upload(struct worker *worker, const char *path, struct be
                               (uint64_t)about.st_size, err);
 }
 
+static enum berth_code verify(struct worker *worker, struct berth_error *err)
+{
+    struct findings findings = {0};
+    enum berth_code code = work_verify(worker->work, &worker->verdict, &findings, err);
+
+    for (size_t i = 0; i < findings.n; i++)
+        printf("finding %s %s:%u %s\n", finding_name(findings.list[i].code),
+               findings.list[i].file, findings.list[i].line, findings.list[i].message);
+    if (!code && findings_refuse(&findings))
+        code = berth_fail(err, BERTH_REASON_GATE_FAILED, NULL);
+    findings_deinit(&findings);
+    return code;
+}
+
 static enum berth_code do_step(struct worker *worker, const char *step, struct berth_error *err)
 {
+    uint64_t bytes = 0;
+
     if (strncmp(step, "upload=", 7) == 0)
         return upload(worker, step + 7, err);
     if (strcmp(step, "dependencies") == 0)
         return work_dependencies(worker->work, &worker->verdict.plan, err);
     if (strncmp(step, "remove=", 7) == 0)
         return work_remove(worker->work, step + 7, err);
+    if (strcmp(step, "seal") == 0)
+        return work_seal(worker->work, err);
+    if (strcmp(step, "verify") == 0)
+        return verify(worker, err);
+    if (strcmp(step, "clean") == 0) {
+        enum berth_code code = work_clean(worker->work, &bytes, err);
+
+        if (!code)
+            printf("bytes %" PRIu64 "\n", bytes);
+        return code;
+    }
     if (strncmp(step, "stop=", 5) == 0) {
         worker->stop_tick = berth_tick_ms() + strtol(step + 5, NULL, 10);
         return BERTH_OK;
