@@ -23,8 +23,9 @@ for place in home:1000 root:0; do
     if [ -n "$path" ]; then cp -a -- "$path" $work/${place%:*}; fi
 done
 find / /tmp /var/tmp /dev/shm /run /home /workspace -xdev -path $work -prune -o \
-    -path /tmp/berth-install -prune -o -type d \( -uid 1000 -o -path '/workspace/*' \) \
-    -print0 2>/dev/null | sort -zu >$work/folders
+    -path /tmp/berth-install -prune -o -path /usr -prune -o -path /opt/berth/skills -prune -o \
+    \( -uid 1000 -o -gid 1000 -o -path '/workspace/*' \) -type d -print0 2>/dev/null |
+    sort -zu >$work/folders
 if command -v uv >/dev/null; then echo uv; else echo no-uv; fi
 for stat in /proc/[0-9]*/stat; do
     read -r line 2>/dev/null <"$stat" || continue

@@ -5,7 +5,7 @@
 
 enum {
     COMMAND_SAID_MAX = 256 << 10,   /* bytes of one command's output that are said */
-    COMMAND_PRINTED_MAX = 64 << 20, /* bytes that it may print */
+    COMMAND_PRINTED_MAX = 16 << 20, /* bytes that it may print */
     COMMAND_TAIL_MAX = 16 << 10,    /* kept of its end */
     COMMAND_CAPTURE_MAX = 8 << 20,
     COMMAND_INPUT_MAX = 2 << 20,

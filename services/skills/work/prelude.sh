@@ -42,21 +42,19 @@ quieten() {
     done
 }
 
-# Every folder of the session's user, and all of the workspace, each with a NUL behind it.
-users_folders() {
+# What is of the session's user, and all of the workspace, each with a NUL behind it; words: of
+# find, which of it. The system's own files and the sealed tree are not his to write to.
+users_own() {
     find / /tmp /var/tmp /dev/shm /run /home /workspace -xdev -path $work -prune -o \
-        -path /tmp/berth-install -prune -o -type d \( -uid 1000 -o -path '/workspace/*' \) \
-        -print0 2>/dev/null | sort -zu
+        -path /tmp/berth-install -prune -o -path /usr -prune -o -path $tree -prune -o \
+        \( -uid 1000 -o -gid 1000 -o -path '/workspace/*' \) "$@" -print0 2>/dev/null | sort -zu
 }
 
 # What the session's user has made since the beginning goes, and what he has removed or changed
 # in his home is as it was.
 forget() {
-    users_folders | comm -z -13 $work/folders - | xargs -0 -r rm -rf --
-    find / /tmp /var/tmp /dev/shm /run /home /workspace -xdev -path $work -prune -o \
-        -path /tmp/berth-install -prune -o ! -type d -cnewer $work/id \
-        \( -uid 1000 -o -gid 1000 -o -path '/workspace/*' \) -print0 2>/dev/null |
-        xargs -0 -r rm -f --
+    users_own -type d | comm -z -13 $work/folders - | xargs -0 -r rm -rf --
+    users_own ! -type d -cnewer $work/id | xargs -0 -r rm -f --
     for place in home root; do
         to=$(cat $work/$place.path)
         if [ -n "$to" ]; then cp -a -n -- $work/$place/. "$to/"; fi

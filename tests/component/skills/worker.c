@@ -2,8 +2,9 @@
  *
  *   skill-worker RUN_DIR TENANT CONFIG SESSION [template=ID] [timeout=MS] STEP...
  *
- * STEP: upload=BUNDLE, dependencies, remove=NAME, seal, verify, clean, stop=MS (from then on it
- * is not wanted any more), keep (the session stays). Each prints "<step> <milliseconds> OK" or
+ * STEP: upload=BUNDLE, dependencies, remove=NAME, root=SCRIPT, seal, verify, clean, stop=MS
+ * (from then on it is not wanted any more), keep (the session stays). Each prints "<step>
+ * <milliseconds> OK" or
  * "... <REASON> <text>", and the first one that fails is the last. What commands print goes to
  * stderr. */
 #include <fcntl.h>
@@ -14,7 +15,7 @@
 #include "common/messages/messages.h"
 #include "common/time/time.h"
 #include "services/skills/bundle/tar.h"
-#include "services/skills/work/work.h"
+#include "services/skills/work/command.h"
 
 struct worker {
     struct berth_runtime runtime;
@@ -96,6 +97,23 @@ static enum berth_code verify(struct worker *worker, struct berth_error *err)
     return code;
 }
 
+/* What an installer's own script might do. */
+static enum berth_code run_as_root(struct worker *worker, const char *script,
+                                   struct berth_error *err)
+{
+    const char *const argv[] = {"/bin/sh", "-c", script};
+    const struct command command = {.argv = argv, .n_argv = BERTH_COUNT(argv)};
+    struct command_end end = {0};
+    enum berth_code code = command_run(worker->work, &command, &end, err);
+    char how[160];
+
+    if (!code && !command_is_done(&end) && !end.is_signaled)
+        code = berth_fail(err, BERTH_REASON_INTERNAL_BUG, "it %s: %s",
+                          command_tell(&end, how, sizeof how), end.tail);
+    command_end_deinit(&end);
+    return code;
+}
+
 static enum berth_code do_step(struct worker *worker, const char *step, struct berth_error *err)
 {
     uint64_t bytes = 0;
@@ -106,6 +124,8 @@ static enum berth_code do_step(struct worker *worker, const char *step, struct b
         return work_dependencies(worker->work, &worker->verdict.plan, err);
     if (strncmp(step, "remove=", 7) == 0)
         return work_remove(worker->work, step + 7, err);
+    if (strncmp(step, "root=", 5) == 0)
+        return run_as_root(worker, step + 5, err);
     if (strcmp(step, "seal") == 0)
         return work_seal(worker->work, err);
     if (strcmp(step, "verify") == 0)
