@@ -38,7 +38,9 @@ struct berth_cas {
     size_t n_keys;
     size_t expected[EXPECTS_MAX]; /* indexes into keys */
     size_t n_expects, n_writes;
-    struct redis_words expects, writes; /* encoded as cas.lua wants them */
+    struct redis_words expects, writes;   /* encoded as cas.lua wants them */
+    size_t hset_key, hset_at, hset_words; /* the last write, where it is an HSET: number of its
+                                             key (0: it is not), where it begins, its words */
     uint64_t only_on;
     bool when_full;
     int64_t start_tick; /* of the last run */
@@ -78,7 +80,7 @@ static struct redis_cas_key *use_key(struct berth_cas *cas, const char *name)
 {
     struct redis_cas_key *more;
 
-    for (size_t i = 0; i < cas->n_keys; i++)
+    for (size_t i = cas->n_keys; i-- > 0;) /* mostly one that was just used */
         if (strcmp(cas->keys[i].name, name) == 0)
             return &cas->keys[i];
     if (cas->n_keys == KEYS_MAX) {
@@ -183,6 +185,26 @@ static void note_change(struct redis_cas_key *key, const char *command,
                 note_rev(key, words[i + 1], strlen(words[i + 1]));
 }
 
+/* Where a command of n words begins: an HSET goes on with the one before, where that is of the
+ * same key. */
+static void begin_command(struct berth_cas *cas, const char *command, size_t key, size_t n)
+{
+    bool hset = strcmp(command, "HSET") == 0;
+
+    if (hset && cas->hset_key == key && cas->hset_words + n <= COMMAND_WORDS_MAX) {
+        cas->hset_words += n;
+        redis_words_set_number(&cas->writes, cas->hset_at, cas->hset_words);
+        return;
+    }
+    cas->hset_key = hset ? key : 0;
+    cas->hset_at = cas->writes.n;
+    cas->hset_words = n;
+    cas->n_writes++;
+    redis_words_add_number(&cas->writes, n);
+    redis_words_add(&cas->writes, command, strlen(command));
+    redis_words_add_number(&cas->writes, key);
+}
+
 static void add_command(struct berth_cas *cas, const char *command, const char *key,
                         const char *const *words, size_t n)
 {
@@ -203,10 +225,7 @@ static void add_command(struct berth_cas *cas, const char *command, const char *
         return;
     used->changed = used->changed || commands[which].changes_hash;
     note_change(used, command, words, n);
-    cas->n_writes++;
-    redis_words_add_number(&cas->writes, n);
-    redis_words_add(&cas->writes, command, strlen(command));
-    redis_words_add_number(&cas->writes, number_of(cas, used));
+    begin_command(cas, command, number_of(cas, used), n);
     for (size_t i = 0; i < n; i++) {
         if (is_now(words[i]))
             redis_words_add(&cas->writes, "$", 1);
@@ -243,10 +262,7 @@ void berth_cas_hset(struct berth_cas *cas, const char *key, const char *field,
     used->changed = true;
     if (strcmp(field, "rev") == 0)
         note_rev(used, value, size);
-    cas->n_writes++;
-    redis_words_add_number(&cas->writes, 2);
-    redis_words_add(&cas->writes, "HSET", 4);
-    redis_words_add_number(&cas->writes, number_of(cas, used));
+    begin_command(cas, "HSET", number_of(cas, used), 2);
     redis_words_add_marked(&cas->writes, '=', field, strlen(field));
     redis_words_add_marked(&cas->writes, '=', value, size);
 }

@@ -36,7 +36,7 @@ end
 -- A script is not undone when its tenth command fails: find out before the first.
 local holds = { HSET = 'hash', HDEL = 'hash', ZADD = 'zset', ZREM = 'zset', SADD = 'set',
                 SREM = 'set', XADD = 'stream' }
-local commands = {}
+local commands, kinds = {}, {}
 for i = 1, tonumber(word()) do
     local n, name, key = tonumber(word()), word(), KEYS[tonumber(word())]
     local command = { name, key }
@@ -45,7 +45,8 @@ for i = 1, tonumber(word()) do
         command[j + 2] = text == '$' and string.format('%.0f', now) or string.sub(text, 2)
     end
     if holds[name] then
-        local kind = redis.call('TYPE', key).ok
+        local kind = kinds[key] or redis.call('TYPE', key).ok
+        kinds[key] = kind
         if kind ~= 'none' and kind ~= holds[name] then
             return redis.error_reply('WRONGTYPE ' .. name .. ' on a ' .. kind)
         end

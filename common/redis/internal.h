@@ -18,6 +18,8 @@ struct redis_words {
 };
 void redis_words_add(struct redis_words *words, const void *data, size_t size);
 void redis_words_add_number(struct redis_words *words, size_t number);
+/* In the place of the one that was added as the index-th. */
+void redis_words_set_number(struct redis_words *words, size_t index, size_t number);
 /* One word of a prefix byte and data. */
 void redis_words_add_marked(struct redis_words *words, char mark, const void *data,
                             size_t size);

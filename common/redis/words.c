@@ -47,6 +47,23 @@ void redis_words_add_number(struct redis_words *words, size_t number)
     redis_words_add(words, text, (size_t)snprintf(text, sizeof text, "%zu", number));
 }
 
+void redis_words_set_number(struct redis_words *words, size_t index, size_t number)
+{
+    char text[24], *word;
+    int size = snprintf(text, sizeof text, "%zu", number);
+
+    if (words->failed)
+        return;
+    word = strdup(text);
+    if (!word) {
+        words->failed = true;
+        return;
+    }
+    free(words->argv[index]);
+    words->argv[index] = word;
+    words->sizes[index] = (size_t)size;
+}
+
 void redis_words_add_marked(struct redis_words *words, char mark, const void *data, size_t size)
 {
     char *word = slot(words, size + 1);

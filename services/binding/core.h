@@ -341,10 +341,11 @@ binding_update_session(struct binding_view *view, uint64_t version,
 BERTH_MUST_CHECK enum berth_code binding_reseal(struct binding_view *view, const void *before,
                                                 size_t before_size, const void *sealed,
                                                 size_t size, struct berth_error *err);
-/* The STALE event, if the bound one is of a lower generation. */
+/* The STALE event, if the bound one is of a lower generation, and its only event; once for each
+ * generation. */
 BERTH_MUST_CHECK enum berth_code binding_mark_stale(struct binding_view *view,
                                                     uint64_t generation,
-                                                    struct binding_plan *plan, bool *ret_marked,
+                                                    struct binding_plan *plan,
                                                     struct berth_error *err);
 
 /* Tidy what is about to be written anyway: expired tokens go, with their events. With force

@@ -43,17 +43,15 @@ enum berth_code binding_reseal(struct binding_view *view, const void *before,
 }
 
 enum berth_code binding_mark_stale(struct binding_view *view, uint64_t generation,
-                                   struct binding_plan *plan, bool *ret_marked,
-                                   struct berth_error *err)
+                                   struct binding_plan *plan, struct berth_error *err)
 {
-    const struct binding_bound *bound = &view->doc.bound;
+    struct binding_bound *bound = &view->doc.bound;
     json_t *attributes;
     enum berth_code code;
 
-    *ret_marked = false;
     if (view->doc.session.state != BINDING_STATE_ACTIVE || !bound->set ||
-        bound->generation >= generation || binding_is_maintenance(view->session_id) ||
-        binding_has_own_image(&view->doc))
+        bound->generation >= generation || bound->marked_generation >= generation ||
+        binding_is_maintenance(view->session_id) || binding_has_own_image(&view->doc))
         return BERTH_OK;
     attributes = json_pack(
         "{s:o,s:o}", "generation", json_sprintf("%llu", (unsigned long long)bound->generation),
@@ -61,7 +59,7 @@ enum berth_code binding_mark_stale(struct binding_view *view, uint64_t generatio
     code = binding_plan_event(plan, "STALE", bound->sandbox_id, attributes, err);
     if (code)
         return code;
-    binding_doc_touch(&view->doc, BINDING_PART_SEQ);
-    *ret_marked = true;
+    bound->marked_generation = generation;
+    binding_doc_touch(&view->doc, BINDING_PART_BINDING);
     return BERTH_OK;
 }

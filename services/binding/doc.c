@@ -201,6 +201,8 @@ static enum berth_code read_bound(const json_t *json, struct binding_doc *doc,
     if (!code)
         code = get_u64(json, "generation", 0, &b->generation, err);
     if (!code)
+        code = get_u64(json, "marked_generation", 0, &b->marked_generation, err);
+    if (!code)
         code = get_u64(json, "fence", 1, &b->fence, err);
     if (!code)
         code = get_ms(json, "create_ms", &b->create_ms, err);

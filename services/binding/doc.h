@@ -144,6 +144,7 @@ struct binding_bound {
     char template_id[129];                      /* at most one of these two is not "" */
     char snapshot_id[129];
     uint64_t generation;
+    uint64_t marked_generation; /* that its STALE event named, the last; 0: it has had none */
     uint64_t fence;
     int64_t create_ms;
     int64_t adopt_ms; /* 0: not adopted */

@@ -115,6 +115,7 @@ static json_t *bound_json(const struct binding_bound *b)
     put_str(json, "template_id", b->template_id, &ok);
     put_str(json, "snapshot_id", b->snapshot_id, &ok);
     put_int(json, "generation", (int64_t)b->generation, &ok);
+    put_int(json, "marked_generation", (int64_t)b->marked_generation, &ok);
     put_int(json, "fence", (int64_t)b->fence, &ok);
     put_int(json, "create_ms", b->create_ms, &ok);
     put_int(json, "adopt_ms", b->adopt_ms, &ok);

@@ -14,8 +14,8 @@
 enum {
     ID_SIZE = 129,
     PAGE_MAX = 1000,
-    CONFIGS_MAX = 10000, /* of a tenant */
-    MARK_AT_ONCE = 200,
+    CONFIGS_MAX = 10000,                      /* of a tenant */
+    MARK_AT_ONCE = 10 * BINDING_TOGETHER_MAX, /* read of the index */
     MARK_TRIES = 8,
     DUE_AT_ONCE = 4 * PAGE_MAX,
 };
@@ -142,8 +142,8 @@ struct page {
 
 /* Add those of ids that have a record; they are of one config. */
 static enum berth_code add_sessions(struct binding *binding, struct page *page,
-                                    const struct berth_reply *ids, size_t n,
-                                    struct berth_error *err)
+                                    const char *config_id, const struct berth_reply *ids,
+                                    size_t n, struct berth_error *err)
 {
     BERTH_AUTO(free) struct binding_view *views = calloc(n + 1, sizeof *views);
     BERTH_AUTO(free) const char **names = calloc(n + 1, sizeof *names);
@@ -153,7 +153,8 @@ static enum berth_code add_sessions(struct binding *binding, struct page *page,
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     for (size_t i = 0; i < n; i++)
         names[i] = ids->items[i]->string;
-    code = binding_store_read_many(binding->store, page->tenant_id, names, n, views, err);
+    code = binding_store_read_many(binding->store, page->tenant_id, config_id, names, n, views,
+                                   err);
     if (code)
         return code;
     for (size_t i = 0; i < n; i++) {
@@ -189,7 +190,7 @@ static enum berth_code add_config(struct binding *binding, struct page *page,
     if (code)
         return code;
     n = ids->n_items > room ? room : ids->n_items;
-    code = add_sessions(binding, page, ids, n, err);
+    code = add_sessions(binding, page, config_id, ids, n, err);
     if (code || ids->n_items <= room)
         return code;
     /* With no room left, the next page begins before the first of this config. */
@@ -462,41 +463,92 @@ enum berth_code binding_rpc_find(void *service, struct berth_call *call,
 
 /* ---------------------------------------------------------------------- MarkStale */
 
-struct mark_arg {
+struct mark {
+    const char *tenant_id, *config_id;
     uint64_t generation;
-    bool *marked;
+    uint32_t marked, not_marked;
 };
 
 static enum berth_code mark_rule(void *arg, struct binding_view *view,
                                  struct binding_plan *plan, struct berth_error *err)
 {
-    const struct mark_arg *mark = arg;
+    const struct mark *mark = arg;
 
-    return binding_mark_stale(view, mark->generation, plan, mark->marked, err);
+    return binding_mark_stale(view, mark->generation, plan, err);
 }
 
-static bool mark_one(struct binding *binding, const char *tenant_id, const char *id,
-                     uint64_t generation, bool *ret_marked)
+static void mark_one(struct binding *binding, struct mark *mark, const char *id)
 {
-    const struct binding_ref ref = {tenant_id, id, ""};
-    struct mark_arg arg = {generation, ret_marked};
-    struct binding_view view;
-    struct binding_plan plan = {0};
-    struct berth_error why;
+    const struct binding_ref ref = {mark->tenant_id, id, ""};
+    enum berth_code code = BERTH_ABORTED;
 
-    for (int i = 0; i < MARK_TRIES; i++) {
-        enum berth_code code =
-            binding_store_run(binding->store, &ref, mark_rule, &arg, &view, &plan, &why);
+    for (int i = 0; code == BERTH_ABORTED && i < MARK_TRIES; i++) {
+        struct binding_view view;
+        struct binding_plan plan = {0};
 
-        if (!code) {
-            binding_plan_deinit(&plan);
-            binding_view_deinit(&view);
-            return true;
-        }
-        if (code != BERTH_ABORTED)
-            break;
+        code = binding_store_run(binding->store, &ref, mark_rule, mark, &view, &plan, NULL);
+        if (code)
+            continue;
+        mark->marked += plan.n_events > 0;
+        binding_plan_deinit(&plan);
+        binding_view_deinit(&view);
     }
-    return false;
+    mark->not_marked += code != BERTH_OK;
+}
+
+/* Errors: only those of a store that is away. */
+static enum berth_code mark_some(struct binding *binding, struct mark *mark,
+                                 struct berth_reply *const *items, size_t n,
+                                 struct berth_error *err)
+{
+    const char *ids[BINDING_TOGETHER_MAX];
+    struct berth_error why = {0};
+    size_t written = 0;
+    bool done = false;
+    enum berth_code code;
+
+    for (size_t i = 0; i < n; i++)
+        ids[i] = items[i]->string;
+    code = binding_store_run_together(binding->store, mark->tenant_id, mark->config_id, ids, n,
+                                      mark_rule, mark, &done, &written, &why);
+    if (code == BERTH_UNAVAILABLE || code == BERTH_UNKNOWN) {
+        if (err)
+            *err = why;
+        return code;
+    }
+    mark->marked += (uint32_t)written;
+    for (size_t i = 0; !done && i < n; i++)
+        mark_one(binding, mark, ids[i]);
+    return BERTH_OK;
+}
+
+/* Those after `after`, which goes on to the last of them; *ret_n: how many there were. */
+static enum berth_code mark_next(struct binding *binding, struct berth_call *call,
+                                 struct mark *mark, char after[ID_SIZE], size_t *ret_n,
+                                 struct berth_error *err)
+{
+    BERTH_AUTO(berth_reply_free) struct berth_reply *ids = NULL;
+    char key[BERTH_KEY_MAX];
+    enum berth_code code;
+
+    berth_key_index_config(key, mark->tenant_id, mark->config_id);
+    code = members_after(binding, key, after, MARK_AT_ONCE, &ids, err);
+    if (code)
+        return code;
+    for (size_t at = 0; !code && at < ids->n_items; at += BINDING_TOGETHER_MAX) {
+        size_t left = ids->n_items - at;
+
+        if (berth_call_cancelled(call))
+            return berth_fail(err, BERTH_REASON_CANCELLED, NULL);
+        code = mark_some(binding, mark, ids->items + at,
+                         left < BINDING_TOGETHER_MAX ? left : BINDING_TOGETHER_MAX, err);
+    }
+    if (code)
+        return code;
+    *ret_n = ids->n_items;
+    if (ids->n_items)
+        snprintf(after, ID_SIZE, "%.*s", ID_SIZE - 1, ids->items[ids->n_items - 1]->string);
+    return BERTH_OK;
 }
 
 enum berth_code binding_rpc_mark_stale(void *service, struct berth_call *call,
@@ -505,10 +557,9 @@ enum berth_code binding_rpc_mark_stale(void *service, struct berth_call *call,
 {
     const Berth__Binding__V1__MarkStaleRequest *req =
         (const Berth__Binding__V1__MarkStaleRequest *)message;
-    struct binding *binding = service;
+    struct mark mark = {req->tenant_id, req->config_id, req->generation, 0, 0};
     Berth__Binding__V1__MarkStaleResponse *out;
-    char key[BERTH_KEY_MAX], after[ID_SIZE] = "";
-    uint32_t marked = 0, not_marked = 0;
+    char after[ID_SIZE] = "";
     size_t n = MARK_AT_ONCE;
     enum berth_code code;
 
@@ -517,32 +568,16 @@ enum berth_code binding_rpc_mark_stale(void *service, struct berth_call *call,
         code = berth_check_id("config_id", req->config_id, err);
     if (!code && (req->generation == 0 || req->generation > INT64_MAX))
         code = berth_fail_field(err, "generation", "must be at least 1");
+    while (!code && n == MARK_AT_ONCE)
+        code = mark_next(service, call, &mark, after, &n, err);
     if (code)
         return code;
-    berth_key_index_config(key, req->tenant_id, req->config_id);
-    while (n == MARK_AT_ONCE && !berth_call_cancelled(call)) {
-        BERTH_AUTO(berth_reply_free) struct berth_reply *ids = NULL;
-
-        code = members_after(binding, key, after, MARK_AT_ONCE, &ids, err);
-        if (code)
-            return code;
-        n = ids->n_items;
-        for (size_t i = 0; i < n; i++) {
-            const char *id = ids->items[i]->string;
-            bool did = false;
-
-            if (!mark_one(binding, req->tenant_id, id, req->generation, &did))
-                not_marked++;
-            marked += did;
-            snprintf(after, sizeof after, "%.*s", ID_SIZE - 1, id);
-        }
-    }
     out = malloc(sizeof *out);
     if (!out)
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     berth__binding__v1__mark_stale_response__init(out);
-    out->sessions_marked = marked;
-    out->sessions_not_marked = not_marked;
+    out->sessions_marked = mark.marked;
+    out->sessions_not_marked = mark.not_marked;
     *ret_resp = &out->base;
     return BERTH_OK;
 }

@@ -12,8 +12,8 @@
 #include "services/binding/watch.h"
 
 enum {
-    TRIES_MAX = 64, /* of one operation against others that are faster */
-    READ_MANY = 32, /* sessions in one trip: two documents each, and a read has 64 */
+    TRIES_MAX = 64,                   /* of one operation against others that are faster */
+    READ_MANY = BINDING_TOGETHER_MAX, /* sessions in one trip: a read has 64 documents */
 };
 
 struct binding_store {
@@ -227,51 +227,73 @@ void binding_view_deinit(struct binding_view *view)
     binding_doc_deinit(&view->doc);
 }
 
+/* One of many, with the config that they are all of. */
+static enum berth_code take_one(struct binding_store *store, const struct binding_ref *ref,
+                                const struct berth_doc *doc, int64_t now_ms,
+                                const struct berth_config_doc *config, struct binding_view *ret,
+                                struct berth_error *err)
+{
+    enum berth_code code;
+
+    begin_view(store, ref->session_id, now_ms, ret);
+    code = take_session(doc, ret, err);
+    if (code || !ret->doc.session.config_id[0])
+        return code;
+    if (strcmp(ret->doc.session.config_id, ref->config_id) != 0) {
+        /* Pinned anew since the index was read. */
+        binding_view_deinit(ret);
+        return binding_store_read(store, ref, ret, err);
+    }
+    ret->config = *config;
+    snprintf(ret->config_id, sizeof ret->config_id, "%s", ref->config_id);
+    return BERTH_OK;
+}
+
 /* At most READ_MANY of them. */
 static enum berth_code read_some(struct binding_store *store, const char *tenant_id,
-                                 const char *const *session_ids, size_t n,
-                                 struct binding_view *ret_views, struct berth_error *err)
+                                 const char *config_id, const char *const *session_ids,
+                                 size_t n, struct binding_view *ret_views,
+                                 struct berth_error *err)
 {
-    char prefix[BERTH_KEY_MAX], keys[READ_MANY][BERTH_KEY_MAX];
-    struct berth_redis_get gets[2 * READ_MANY] = {{0}};
-    struct berth_doc docs[2 * READ_MANY] = {{0}};
+    char keys[READ_MANY + 1][BERTH_KEY_MAX];
+    struct berth_redis_get gets[READ_MANY + 1] = {{0}};
+    struct berth_doc docs[READ_MANY + 1] = {{0}};
+    struct berth_config_doc config;
     int64_t now_ms = 0;
     size_t done = 0;
     enum berth_code code;
 
-    berth_key_config_prefix(prefix, tenant_id);
-    for (size_t i = 0; i < n; i++) {
-        gets[2 * i].key = berth_key_session(keys[i], tenant_id, session_ids[i]);
-        gets[2 * i + 1] = get_config(prefix, (unsigned)(2 * i), "config", "");
-    }
-    code = redis_read(store, gets, 2 * n, &now_ms, docs, err);
+    for (size_t i = 0; i < n; i++)
+        gets[i].key = berth_key_session(keys[i], tenant_id, session_ids[i]);
+    gets[n] = get_config(NULL, 0, NULL, NULL);
+    gets[n].key = berth_key_config(keys[n], tenant_id, config_id);
+    code = redis_read(store, gets, n + 1, &now_ms, docs, err);
     if (code)
         return code;
+    code = berth_config_doc_parse(&docs[n], &config, err);
     for (; !code && done < n; done++) {
-        struct binding_view *view = &ret_views[done];
+        const struct binding_ref ref = {tenant_id, session_ids[done], config_id};
 
-        begin_view(store, session_ids[done], now_ms, view);
-        code = take_session(&docs[2 * done], view, err);
-        name_config(view, &docs[2 * done + 1]);
-        if (!code)
-            code = berth_config_doc_parse(&docs[2 * done + 1], &view->config, err);
+        code = take_one(store, &ref, &docs[done], now_ms, &config, &ret_views[done], err);
     }
-    deinit_docs(docs, 2 * n);
+    deinit_docs(docs, n + 1);
     while (code && done > 0)
         binding_view_deinit(&ret_views[--done]);
     return code;
 }
 
 enum berth_code binding_store_read_many(struct binding_store *store, const char *tenant_id,
-                                        const char *const *session_ids, size_t n,
-                                        struct binding_view *ret_views, struct berth_error *err)
+                                        const char *config_id, const char *const *session_ids,
+                                        size_t n, struct binding_view *ret_views,
+                                        struct berth_error *err)
 {
     enum berth_code code = BERTH_OK;
 
     for (size_t at = 0; !code && at < n; at += READ_MANY) {
         size_t some = n - at < READ_MANY ? n - at : READ_MANY;
 
-        code = read_some(store, tenant_id, session_ids + at, some, ret_views + at, err);
+        code =
+            read_some(store, tenant_id, config_id, session_ids + at, some, ret_views + at, err);
         while (code && at > 0)
             binding_view_deinit(&ret_views[--at]);
     }
@@ -570,5 +592,79 @@ enum berth_code binding_store_run(struct binding_store *store, const struct bind
         code = berth_fail(err, BERTH_REASON_CONFLICT, NULL);
     if (code)
         binding_view_deinit(view);
+    return code;
+}
+
+/* -------------------------------------------------------------------------- many */
+
+/* What one of many wants written goes into cas. *ret_fits: nothing beyond that. */
+static enum berth_code add_one(struct binding_store *store, struct berth_cas *cas,
+                               const struct binding_ref *ref, struct binding_view *view,
+                               binding_rule_fn rule, void *arg, struct binding_plan *plan,
+                               bool *ret_fits, struct berth_error *err)
+{
+    struct keys k;
+    char rev[17];
+
+    *ret_fits = !rule(arg, view, plan, NULL) && !binding_finish(view, plan, false, NULL) &&
+                !plan->needs_whole && !plan->pins_config && !plan->index_add && !plan->begins;
+    if (!*ret_fits || !view->doc.dirty)
+        return BERTH_OK;
+    berth_key_session(k.session, ref->tenant_id, ref->session_id);
+    return build(store, cas, &k, ref, view, plan, berth_rev_new(rev), err);
+}
+
+static enum berth_code decide_together(struct binding_store *store, const char *tenant_id,
+                                       struct binding_view *views, size_t n,
+                                       binding_rule_fn rule, void *arg,
+                                       struct binding_plan *plans, bool *ret_done,
+                                       size_t *ret_written, struct berth_error *err)
+{
+    BERTH_AUTO(berth_cas_free) struct berth_cas *cas = berth_cas_new();
+    bool fits = true, durable = false;
+    size_t written = 0;
+    enum berth_code code = BERTH_OK;
+
+    for (size_t i = 0; !code && fits && i < n; i++) {
+        const struct binding_ref ref = {tenant_id, views[i].session_id, ""};
+
+        code = add_one(store, cas, &ref, &views[i], rule, arg, &plans[i], &fits, err);
+        written += views[i].doc.dirty != 0;
+        durable = durable || plans[i].durable;
+    }
+    berth_cas_when_full(cas);
+    if (!code && fits && written)
+        code = run_cas(store, cas, durable, &fits, NULL, NULL, err);
+    if (code)
+        return code;
+    for (size_t i = 0; fits && i < n; i++)
+        for (size_t j = 0; j < plans[i].n_events; j++)
+            binding_figures_count(&store->figures, plans[i].events[j].kind);
+    *ret_done = fits;
+    *ret_written = fits ? written : 0;
+    return BERTH_OK;
+}
+
+enum berth_code binding_store_run_together(struct binding_store *store, const char *tenant_id,
+                                           const char *config_id,
+                                           const char *const *session_ids, size_t n,
+                                           binding_rule_fn rule, void *arg, bool *ret_done,
+                                           size_t *ret_written, struct berth_error *err)
+{
+    BERTH_AUTO(free) struct binding_view *views = calloc(n + 1, sizeof *views);
+    BERTH_AUTO(free) struct binding_plan *plans = calloc(n + 1, sizeof *plans);
+    enum berth_code code;
+
+    if (!views || !plans)
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    code = read_some(store, tenant_id, config_id, session_ids, n, views, err);
+    if (code)
+        return code;
+    code = decide_together(store, tenant_id, views, n, rule, arg, plans, ret_done, ret_written,
+                           err);
+    for (size_t i = 0; i < n; i++) {
+        binding_plan_deinit(&plans[i]);
+        binding_view_deinit(&views[i]);
+    }
     return code;
 }

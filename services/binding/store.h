@@ -50,10 +50,11 @@ BERTH_MUST_CHECK enum berth_code binding_store_read(struct binding_store *store,
                                                     struct binding_view *ret,
                                                     struct berth_error *err);
 void binding_view_deinit(struct binding_view *view);
-/* Of a view just read: the same for many sessions of one tenant, in few trips; ret_views: n. */
+/* The same, without the tenant, for many sessions that the index has under config_id, in few
+ * trips; ret_views: n. */
 BERTH_MUST_CHECK enum berth_code
 binding_store_read_many(struct binding_store *store, const char *tenant_id,
-                        const char *const *session_ids, size_t n,
+                        const char *config_id, const char *const *session_ids, size_t n,
                         struct binding_view *ret_views, struct berth_error *err);
 
 /* One operation: edits view->doc and fills plan. Called again with fresh documents when
@@ -82,6 +83,26 @@ BERTH_MUST_CHECK enum berth_code
 binding_store_run(struct binding_store *store, const struct binding_ref *ref,
                   binding_rule_fn rule, void *arg, struct binding_view *view,
                   struct binding_plan *plan, struct berth_error *err);
+
+enum { BINDING_TOGETHER_MAX = 60 };
+
+/**
+ * binding_store_run_together() - one rule on many sessions, by one read and one compare-and-set
+ * @session_ids: of those that the index has under config_id, at most BINDING_TOGETHER_MAX
+ * @ret_done: false: nothing was written, since one of them was written meanwhile, or wants more
+ *            than to be written: binding_store_run() each
+ * @ret_written: those that were written
+ *
+ * For a rule that decides on no more than the session and its config.
+ *
+ * Errors: STORE_UNAVAILABLE (nothing was written); OUTCOME_UNKNOWN (and it could not be
+ * settled); INTERNAL_BUG.
+ */
+BERTH_MUST_CHECK enum berth_code
+binding_store_run_together(struct binding_store *store, const char *tenant_id,
+                           const char *config_id, const char *const *session_ids, size_t n,
+                           binding_rule_fn rule, void *arg, bool *ret_done, size_t *ret_written,
+                           struct berth_error *err);
 
 /* Fail with a NOT_FOUND reason; or with INDEX_RECOVERING, while absence may not be believed. */
 enum berth_code binding_store_absent(struct binding_store *store, enum berth_reason reason,

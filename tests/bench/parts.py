@@ -1,5 +1,6 @@
 """parts.py - what is measured. Each part is one function of a Bench."""
 import os
+import socket
 import time
 
 import rival
@@ -104,20 +105,23 @@ def commands(bench):
 
 # ------------------------------------------------------------------- growth
 
-CLONE = """local from, config = KEYS[1], ARGV[3]
+# Sessions like KEYS[1], from ARGV[1] to ARGV[2], called ARGV[3], under config ARGV[4] in the index.
+CLONE = """local from = KEYS[1] .. '-' .. ARGV[3] .. '-'
 for i = tonumber(ARGV[1]), tonumber(ARGV[2]) do
-    redis.call('COPY', from, from .. '-' .. config .. '-' .. i)
-    redis.call('ZADD', 'berth:{default}:i/c/' .. config, 0, 'grow-' .. config .. '-' .. i)
+    redis.call('COPY', KEYS[1], from .. i)
+    redis.call('ZADD', 'berth:{default}:i/c/' .. ARGV[4], 0, 'grow-' .. ARGV[3] .. '-' .. i)
 end"""
-FORGET = """local from, config = KEYS[1], ARGV[3]
-for i = tonumber(ARGV[1]), tonumber(ARGV[2]) do redis.call('UNLINK', from .. '-' .. config .. '-' .. i) end
-redis.call('UNLINK', 'berth:{default}:i/c/' .. config)"""
+FORGET = """local from = KEYS[1] .. '-' .. ARGV[3] .. '-'
+for i = tonumber(ARGV[1]), tonumber(ARGV[2]) do
+    redis.call('UNLINK', from .. i)
+    redis.call('ZREM', 'berth:{default}:i/c/' .. ARGV[4], 'grow-' .. ARGV[3] .. '-' .. i)
+end"""
 
 
-def in_parts(bench, script, n, config):
+def in_parts(bench, script, n, name, config):
     """In pieces that nobody has to wait for."""
     for first in range(1, n + 1, 5000):
-        bench.suite.redis_cli("eval", script, "1", "berth:{default}:s/grow", str(first), str(min(n, first + 4999)), config)
+        bench.suite.redis_cli("eval", script, "1", "berth:{default}:s/grow", str(first), str(min(n, first + 4999)), name, config)
 
 
 def growth(bench):
@@ -128,17 +132,41 @@ def growth(bench):
     seen, each = {"few": [], "many": []}, {}
     for _ in range(4):  # in turns, so that both see the same machine
         for size, micros in seen.items():
-            in_parts(bench, CLONE, sizes[size], size)
+            in_parts(bench, CLONE, sizes[size], size, size)
             micros += bench.yard.rounds(bench.n(400), {"resolve": [bench.resolve("grow")]})["resolve"]
-            in_parts(bench, FORGET, sizes[size], size)
+            in_parts(bench, FORGET, sizes[size], size, size)
     bench.table.ratio_at_most(f"warm resolve among {many} bindings p50", p(seen["many"], 50), "us", "among ten", p(seen["few"], 50), 1.1)
+    hset = []
     for size in ("grow1", "grow10"):
-        in_parts(bench, CLONE, sizes[size], size)
-        message = pb.binding.MarkStaleRequest(tenant_id="default", config_id=size, generation=1)
-        mark = call("unix:" + bench.suite.path("run", "binding.sock"), "/berth.binding.v1.BindingService/MarkStale", message)
-        each[size] = median(bench.yard.rounds(5, {"mark": [mark]}, warm=1)["mark"]) / sizes[size]
-        in_parts(bench, FORGET, sizes[size], size)
+        in_parts(bench, CLONE, sizes[size], size, "local")
+        rounds = []
+        for generation in range(1, 6):  # of the same one, a session is told once
+            rounds.append(mark_stale(bench, generation))
+            hset.append(pipelined_hset(bench, size, sizes[size]) / sizes[size])
+        each[size] = median(rounds) / sizes[size]
+        in_parts(bench, FORGET, sizes[size], size, "local")
     bench.table.ratio_at_most(f"MarkStale, one of {sizes['grow10']}", each["grow10"], "us", f"one of {sizes['grow1']}", each["grow1"], 1.25)
+    bench.table.ratio_at_most("MarkStale, one session", each["grow10"], "us", "pipelined HSET", median(hset), 60)
+
+
+def mark_stale(bench, generation):
+    """Microseconds of one MarkStale."""
+    message = pb.binding.MarkStaleRequest(tenant_id="default", config_id="local", generation=generation)
+    mark = call("unix:" + bench.suite.path("run", "binding.sock"), "/berth.binding.v1.BindingService/MarkStale", message)
+    return bench.yard.rounds(1, {"mark": [mark]}, warm=0)["mark"][0]
+
+
+def pipelined_hset(bench, config, n):
+    """Microseconds of n HSET to as many sessions in one write: what Redis itself takes."""
+    orders = b"".join(b"*4\r\n$4\r\nHSET\r\n$%d\r\n%s\r\n$5\r\nbench\r\n$16\r\n0123456789abcdef\r\n" % (len(key), key) for key in
+                      (f"berth:{{default}}:s/grow-{config}-{i}".encode() for i in range(1, n + 1)))
+    with socket.socket(socket.AF_UNIX) as redis:
+        redis.connect(bench.suite.path("run", "redis.sock"))
+        start, left = time.perf_counter(), n
+        redis.sendall(orders)
+        while left:
+            left -= redis.recv(MIB).count(b"\n")
+        return (time.perf_counter() - start) * 1e6
 
 
 # ------------------------------------------------------------------- commands

@@ -12,11 +12,17 @@ typedef Berth__Binding__V1__ListDueRequest ListDueRequest;
 typedef Berth__Binding__V1__ListDueResponse ListDueResponse;
 
 static struct house house;
+static struct proxy proxy;
 
 static void setup(void)
 {
     house_open(&house, &(struct house_options){
                            .turn_min_ms = 20, .lock_ms = 60000, .tombstone_ms = 300});
+}
+
+static void setup_proxy(void)
+{
+    house_open(&house, &(struct house_options){.proxy = &proxy, .command_ms = 800});
 }
 
 static void teardown(void)
@@ -389,7 +395,7 @@ END_TEST
 
 /* ----------------------------------------------------------------- stale, turns, uses */
 
-static uint32_t mark(uint64_t generation)
+static uint32_t mark(uint64_t generation, uint32_t not_marked)
 {
     Berth__Binding__V1__MarkStaleRequest req = BERTH__BINDING__V1__MARK_STALE_REQUEST__INIT;
     Berth__Binding__V1__MarkStaleResponse *resp = NULL;
@@ -401,11 +407,83 @@ static uint32_t mark(uint64_t generation)
     ck_reason(house_call(&house, 0, METHOD("MarkStale"), &req.base,
                          &berth__binding__v1__mark_stale_response__descriptor, 0, &resp),
               "");
-    ck_assert_uint_eq(resp->sessions_not_marked, 0);
+    ck_assert_uint_eq(resp->sessions_not_marked, not_marked);
     marked = resp->sessions_marked;
     protobuf_c_message_free_unpacked(&resp->base, NULL);
     return marked;
 }
+
+/* A session made, and n more that are like it; all are told of their making by one event. */
+static void make_many(const char *session, int n)
+{
+    char count[12];
+
+    snprintf(count, sizeof count, "%d", n);
+    house_make(&house, session, "sb");
+    house_ask(&house, "EVAL",
+              "for i = 1, tonumber(ARGV[2]) do "
+              "redis.call('COPY', KEYS[1], KEYS[1] .. i) "
+              "redis.call('ZADD', KEYS[2], 0, ARGV[1] .. i) end",
+              "2", berth_key_session((char[BERTH_KEY_MAX]){0}, "t1", session),
+              "berth:{t1}:i/c/c1", session, count, NULL);
+    house_ask(&house, "DEL", "berth:{t1}:ev", NULL);
+}
+
+static long n_events(void)
+{
+    return strtol(house_ask(&house, "EVAL", "return tostring(redis.call('XLEN', KEYS[1]))", "1",
+                            "berth:{t1}:ev", NULL),
+                  NULL, 10);
+}
+
+/* A flip that is told again, since its teller did not get to the end, is told to nobody twice;
+ * the next one is. */
+START_TEST(mark_stale__again__told_once)
+{
+    make_many("s", 2);
+    ck_assert_uint_eq(mark(3, 0), 3);
+    ck_assert_uint_eq(mark(3, 0), 0);
+    ck_assert_uint_eq(mark(2, 0), 0);
+    ck_assert_int_eq(n_events(), 3);
+    ck_assert_uint_eq(mark(4, 0), 3);
+    ck_assert_int_eq(n_events(), 6);
+}
+END_TEST
+
+/* Many are written together: some trips in all. One that does not validate is the only one that
+ * goes without. */
+START_TEST(mark_stale__many__in_few_trips)
+{
+    enum { MANY = 3 * BINDING_TOGETHER_MAX };
+    const char *stats, *calls;
+
+    make_many("s", MANY - 1);
+    house_ask(&house, "CONFIG", "RESETSTAT", NULL);
+    ck_assert_uint_eq(mark(3, 0), MANY);
+    stats = house_ask(&house, "INFO", "commandstats", NULL);
+    calls = strstr(stats, "cmdstat_evalsha:calls=");
+    ck_assert_ptr_nonnull(calls);
+    ck_assert_int_le(strtol(strchr(calls, '=') + 1, NULL, 10), MANY / BINDING_TOGETHER_MAX + 1);
+    ck_assert_int_eq(n_events(), MANY);
+    house_ask(&house, "HSET", "berth:{t1}:s/s7", "binding", "{\"generation\":-1}", NULL);
+    ck_assert_uint_eq(mark(4, 1), MANY - 1);
+    ck_assert_int_eq(n_events(), 2 * MANY - 1);
+}
+END_TEST
+
+/* Whichever way a write of many is lost, it is not done by half and not done twice. */
+START_TEST(mark_stale__write_lost__each_told_once)
+{
+    static const enum proxy_loss losses[] = {PROXY_LOSE_REQUEST, PROXY_LOSE_REPLY};
+    enum { MANY = BINDING_TOGETHER_MAX + 5 };
+
+    make_many("s", MANY - 1);
+    atomic_store(&proxy.loss, losses[_i]);
+    ck_assert_uint_eq(mark(3, 0), MANY);
+    ck_assert_int_eq(atomic_load(&proxy.lost), 1);
+    ck_assert_int_eq(n_events(), MANY);
+}
+END_TEST
 
 /* The mark is an event and no more: stale comes from the config, read in the same trip. */
 START_TEST(mark_stale__flip__event_for_each_bound)
@@ -416,7 +494,7 @@ START_TEST(mark_stale__flip__event_for_each_bound)
     house_make(&house, "b", "sb");
     house_make(&house, "sk.r1", "si");
     (void)house_acquire(&house, 0, (struct want){"unbound", .attempt = 1});
-    ck_assert_uint_eq(mark(3), 2);
+    ck_assert_uint_eq(mark(3, 0), 2);
     got = house_acquire(&house, 0, (struct want){"a", .attempt = 2});
     ck_assert_int_eq(got.decision, BINDING_USE);
     ck_assert(!got.stale);
@@ -496,7 +574,7 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("binding/rpc");
-    TCase *tc = tcase_create("rpc");
+    TCase *tc = tcase_create("rpc"), *lossy = tcase_create("lossy");
     SRunner *runner = srunner_create(suite);
     int failed;
 
@@ -511,8 +589,14 @@ int main(void)
     tcase_add_test(tc, list_due__what_needs_somebody__only_that);
     tcase_add_test(tc, list_due__entry_out_of_date__put_right);
     tcase_add_test(tc, mark_stale__flip__event_for_each_bound);
+    tcase_add_test(tc, mark_stale__again__told_once);
+    tcase_add_test(tc, mark_stale__many__in_few_trips);
     tcase_add_test(tc, turns_and_uses__side_by_side__each_its_own);
+    tcase_add_checked_fixture(lossy, setup_proxy, teardown);
+    tcase_set_timeout(lossy, 60);
+    tcase_add_loop_test(lossy, mark_stale__write_lost__each_told_once, 0, 2);
     suite_add_tcase(suite, tc);
+    suite_add_tcase(suite, lossy);
     srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);
     srunner_free(runner);
