@@ -421,7 +421,12 @@ static enum berth_code check_workspace_move(ProtobufCMessage *message,
     enum berth_code code = check_session(req->session, "", ret, err);
 
     if (code == BERTH_OK)
-        code = berth_check_id("blob_id", req->blob_id, err);
+        code = berth_check_id_or_empty("blob_id", req->blob_id, err);
+    if (!code && (req->up_to_fence != 0) == (*req->blob_id != 0))
+        code = berth_fail_field(err, "blob_id", "must be set, or up_to_fence in its place");
+    if (!code && req->up_to_fence &&
+        req->direction_case != BERTH__DATA__V1__MOVE_WORKSPACE_REQUEST__DIRECTION_IMPORT_INTO)
+        code = berth_fail_field(err, "up_to_fence", "only with import_into");
     if (code == BERTH_OK)
         code = berth_check_present("not_after_time", req->not_after_time, err);
     if (code)

@@ -89,3 +89,13 @@ enum berth_code berth_epoch_check(struct berth_redis *redis, struct berth_error 
                           "the index is not whole: nothing is created until it is recovered");
     return code;
 }
+
+enum berth_code berth_epoch_lost(struct berth_redis *redis, bool *ret, struct berth_error *err)
+{
+    char stored[48];
+    enum berth_code code = get(redis, BERTH_KEY_EPOCH, stored, sizeof stored, err);
+
+    if (!code)
+        *ret = !stored[0] || strstr(stored, BERTH_EPOCH_RECOVERED);
+    return code;
+}

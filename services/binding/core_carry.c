@@ -6,6 +6,9 @@
 
 #include <stdio.h>
 
+/* A sandbox that nobody knows any more. */
+#define FORGOTTEN "forgotten"
+
 bool binding_carry_waits(const struct binding_doc *doc)
 {
     return doc->carry.set && !doc->carry.into[0];
@@ -53,6 +56,28 @@ static void note_left(struct binding_doc *doc, const struct binding_change *chan
              change->carry_lost_names ? change->carry_lost_names : "");
 }
 
+/* What was found in the blob store after the index had been lost: nobody knows any more what
+ * sandbox it is from, but that what ran and was installed there is gone. */
+static void find_again(struct binding_view *view, const char *sandbox_id,
+                       const struct binding_change *change, struct binding_plan *plan)
+{
+    struct binding_doc *doc = &view->doc;
+    struct binding_carry *carry = &doc->carry;
+
+    binding_doc_drop_carry(doc);
+    *carry = (struct binding_carry){.set = true,
+                                    .cause = BINDING_LOSS_GONE,
+                                    .lost_count = change->carry_lost_count,
+                                    .export_ms = view->now_ms};
+    snprintf(carry->blob_id, sizeof carry->blob_id, "%s", change->carry_blob_id);
+    snprintf(carry->lost_names, sizeof carry->lost_names, "%s",
+             change->carry_lost_names ? change->carry_lost_names : "");
+    snprintf(carry->sandbox_id, sizeof carry->sandbox_id, FORGOTTEN);
+    snprintf(carry->into, sizeof carry->into, "%s", sandbox_id);
+    binding_doc_touch(doc, BINDING_PART_CARRY);
+    binding_loss_note(view, BINDING_LOSS_GONE, FORGOTTEN, true, plan);
+}
+
 enum berth_code binding_carry_in(struct binding_view *view, const char *sandbox_id,
                                  const struct binding_change *change, struct binding_plan *plan,
                                  struct berth_error *err)
@@ -60,6 +85,10 @@ enum berth_code binding_carry_in(struct binding_view *view, const char *sandbox_
     struct binding_doc *doc = &view->doc;
     struct binding_carry *carry = &doc->carry;
 
+    if (!carry->set && change->carry_outcome == BINDING_CARRY_UNPACKED && change->carry_blob_id)
+        find_again(view, sandbox_id, change, plan);
+    else if (!carry->set && change->carry_outcome == BINDING_CARRY_GONE)
+        binding_loss_note(view, BINDING_LOSS_GONE, FORGOTTEN, false, plan);
     if (!binding_carry_waits(doc))
         return BERTH_OK;
     switch (change->carry_outcome) {

@@ -20,7 +20,7 @@ enum cp_outcome {
     CP_OBSERVED,
 };
 
-enum { CP_BLOB_ID_SIZE = 48 };
+enum { CP_BLOB_ID_SIZE = 64 };
 
 struct cp_holder {
     /* Borrowed for the length of the run. */
@@ -52,7 +52,8 @@ struct cp_holder {
     bool create_sent;              /* and not refused: it may take effect */
     bool released;                 /* the lock was given back by a commit */
     bool more_found;               /* more sandboxes than candidates have room for */
-    char blob_id[CP_BLOB_ID_SIZE]; /* of the workspace that was exported here */
+    char blob_id[CP_BLOB_ID_SIZE]; /* of the workspace that was exported here, or found */
+    bool blob_found;               /* binding has forgotten it */
     uint64_t carry_lost;           /* what it had to leave behind */
     char carry_names[257];         /* the first few of it */
     char export_error[256];        /* why it could not be exported */

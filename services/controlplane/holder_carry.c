@@ -1,11 +1,13 @@
 /* holder_carry.c - the workspace at a rebuild and an idle kill: out of the bound sandbox before
  * it is condemned, and into the next one before that is bound. */
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "common/fields/fields.h"
 #include "common/ids/ids.h"
 #include "common/log/log.h"
 #include "common/messages/messages.h"
+#include "common/records/deployment.h"
 #include "services/controlplane/backend.h"
 #include "services/controlplane/holder_steps.h"
 #include "services/controlplane/mover.h"
@@ -28,13 +30,15 @@ static DataPlaneEndpoint whole(const struct cp_holder *h, const DataPlaneEndpoin
 
 static enum berth_code move_workspace(struct cp_holder *h, enum cp_direction direction,
                                       const DataPlaneEndpoint *endpoint, const char *blob_id,
-                                      MoveWorkspaceResponse **ret, struct berth_error *err)
+                                      uint64_t up_to_fence, MoveWorkspaceResponse **ret,
+                                      struct berth_error *err)
 {
     const DataPlaneEndpoint complete = whole(h, endpoint);
     const struct cp_move move = {.direction = direction,
                                  .session = cp_lock_ref(h->lock),
                                  .endpoint = &complete,
                                  .blob_id = blob_id,
+                                 .up_to_fence = up_to_fence,
                                  .lock = h->lock,
                                  .traceparent = h->traceparent};
 
@@ -72,13 +76,17 @@ static enum berth_code export_workspace(struct cp_holder *h, struct berth_error 
     const ProtobufCBinaryData *attempt = &cp_lock_grant(h->lock)->token;
     MoveWorkspaceResponse *resp = NULL;
     DataPlaneEndpoint *endpoint = NULL;
+    char token[33];
     enum berth_code code =
         cp_open_endpoint(h->cp, cp_lock_ref(h->lock), h->grant->binding, &endpoint, err);
 
     if (code)
         return code;
-    berth_hex(h->blob_id, attempt->data, attempt->len);
-    code = move_workspace(h, CP_MOVE_OUT, endpoint, h->blob_id, &resp, err);
+    /* The fence in front, so that it is known again when nobody knows the name any more. */
+    berth_hex(token, attempt->data, attempt->len);
+    snprintf(h->blob_id, sizeof h->blob_id, "%016" PRIx64 "-%s", cp_lock_grant(h->lock)->fence,
+             token);
+    code = move_workspace(h, CP_MOVE_OUT, endpoint, h->blob_id, 0, &resp, err);
     h->carry_lost = 0;
     h->carry_names[0] = 0;
     if (!code)
@@ -127,33 +135,53 @@ const char *cp_carry_blob(const struct cp_holder *h)
 {
     const Berth__Binding__V1__Carry *carry = h->grant->carry;
 
-    if (h->plan.exported)
+    if (h->plan.exported || h->blob_found)
         return h->blob_id;
     return carry && !*carry->into_sandbox_id ? carry->blob_id : NULL;
 }
 
-enum berth_code cp_carry_in(struct cp_holder *h, const DataPlaneEndpoint *endpoint, int *ret,
-                            struct berth_error *err)
+/* A session that was made anew after the index was lost may have a workspace in the blob store
+ * that nobody has told binding of. */
+static bool may_be_forgotten(struct cp_holder *h, bool *ret, struct berth_error *err)
+{
+    *ret = false;
+    if (!h->cp->mover || !h->grant->session || !h->grant->session->never_bound)
+        return true;
+    return berth_epoch_lost(h->cp->redis, ret, err) == BERTH_OK;
+}
+
+enum berth_code cp_carry_in(struct cp_holder *h, const DataPlaneEndpoint *endpoint,
+                            uint64_t made_under, int *ret, struct berth_error *err)
 {
     const char *blob_id = cp_carry_blob(h);
     MoveWorkspaceResponse *resp = NULL;
     struct berth_error why = {0};
+    bool search = false;
     enum berth_code code;
 
     *ret = BERTH__BINDING__V1__CARRY_OUTCOME__CARRY_OUTCOME_UNSPECIFIED;
-    if (!blob_id)
+    if (!blob_id && !may_be_forgotten(h, &search, err))
+        return BERTH_UNAVAILABLE;
+    if (!blob_id && (!search || !made_under))
         return BERTH_OK;
-    code = move_workspace(h, CP_MOVE_IN, endpoint, blob_id, &resp, &why);
-    if (!code)
-        note_left(h, resp);
-    berth_message_free(resp);
+    code = move_workspace(h, CP_MOVE_IN, endpoint, blob_id, made_under, &resp, &why);
     if (!code) {
+        note_left(h, resp);
         *ret = BERTH__BINDING__V1__CARRY_OUTCOME__CARRY_OUTCOME_UNPACKED;
-        return BERTH_OK;
     }
+    if (!code && !blob_id) {
+        h->blob_found = true;
+        snprintf(h->blob_id, sizeof h->blob_id, "%.63s", resp->blob_id);
+        berth_warn("a workspace that was forgotten with the index is found again", "session",
+                   cp_lock_ref(h->lock)->session_id, "blob", h->blob_id);
+    }
+    berth_message_free(resp);
+    if (!code || (!blob_id && why.reason == BERTH_REASON_FILE_NOT_FOUND))
+        return BERTH_OK;
     if (why.reason == BERTH_REASON_FILE_NOT_FOUND || why.reason == BERTH_REASON_FILE_CHANGED) {
         berth_warn("a workspace is lost on its way", "session",
-                   cp_lock_ref(h->lock)->session_id, "blob", blob_id, "error", why.text);
+                   cp_lock_ref(h->lock)->session_id, "blob", blob_id ? blob_id : "", "error",
+                   why.text);
         *ret = BERTH__BINDING__V1__CARRY_OUTCOME__CARRY_OUTCOME_GONE;
         return BERTH_OK;
     }

@@ -574,7 +574,8 @@ enum berth_code cp_step_adopt(struct cp_holder *h, const char *sandbox_id, bool 
         if (binding.image)
             binding.image->generation = cp_tag_number(resp->sandbox, CP_TAG_GENERATION);
         h->outcome = CP_ADOPTED;
-        code = cp_carry_in(h, resp->endpoint, &carried, err);
+        code = cp_carry_in(h, resp->endpoint, cp_tag_number(resp->sandbox, CP_TAG_FENCE),
+                           &carried, err);
         if (!code)
             code = commit_bind(h, &binding, resp->memory_lost, carried, err);
         *ret_done = !h->doomed;
@@ -628,7 +629,7 @@ static enum berth_code bind_created(struct cp_holder *h, CreateSandboxRequest *r
                                &sealed, binding.fence, err);
     }
     if (!code)
-        code = cp_carry_in(h, resp->endpoint, &carried, err);
+        code = cp_carry_in(h, resp->endpoint, req->fence, &carried, err);
     if (!code)
         code = commit_bind(h, &binding, false, carried, err);
     if (!code && !h->doomed)

@@ -35,9 +35,11 @@ void cp_carry_discard(struct cp_holder *h);
  */
 const char *cp_carry_blob(const struct cp_holder *h);
 /* holder_carry.c: the workspace that waits is unpacked into a sandbox that is not bound yet.
- * *ret: a CarryOutcome. Errors: it waits on. */
+ * made_under: the fence of the call that created it; 0: not known. After the index was lost
+ * also one that nobody knows to wait, if it was exported before the sandbox was made. *ret: a
+ * CarryOutcome. Errors: it waits on. */
 CP_STEP cp_carry_in(struct cp_holder *h, const Berth__Common__V1__DataPlaneEndpoint *endpoint,
-                    int *ret, struct berth_error *err);
+                    uint64_t made_under, int *ret, struct berth_error *err);
 /* holder_look.c */
 /* The event of what was found beside the sandbox that is bound now; owned; NULL: nothing was.
  * Errors: OUT_OF_MEMORY. */

@@ -148,7 +148,10 @@ static struct berth_buf *pack(const struct cp_move *move, int64_t until_ms)
     not_after.seconds = until_ms / 1000;
     not_after.nanos = (int32_t)(until_ms % 1000 * 1000000);
     req.session = (Berth__Common__V1__SessionRef *)move->session;
-    req.blob_id = (char *)move->blob_id;
+    if (move->blob_id)
+        req.blob_id = (char *)move->blob_id;
+    else
+        req.up_to_fence = move->up_to_fence;
     req.not_after_time = &not_after;
     switch (move->direction) {
     case CP_MOVE_OUT:

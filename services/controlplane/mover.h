@@ -11,7 +11,8 @@ struct cp_move {
     enum cp_direction direction;
     const Berth__Common__V1__SessionRef *session;
     const Berth__Common__V1__DataPlaneEndpoint *endpoint; /* whole; NULL with REMOVE */
-    const char *blob_id;
+    const char *blob_id;                                  /* NULL: what is found, with IN */
+    uint64_t up_to_fence;                                 /* that it was exported under */
     const struct cp_lock *lock; /* given up when it is lost; NULL: needs none */
     const char *traceparent;    /* or NULL */
 };

@@ -7,6 +7,7 @@
 
 #include "common/log/log.h"
 #include "common/messages/messages.h"
+#include "common/records/deployment.h"
 #include "common/records/keys.h"
 #include "common/time/time.h"
 #include "services/controlplane/config.h"
@@ -201,7 +202,7 @@ static enum berth_code pass_tenant(struct cp_recover *recover, const char *tenan
 
 static enum berth_code set_epoch(struct cp *cp, struct berth_error *err)
 {
-    char now[24];
+    char now[48];
     int64_t now_ms = 0;
     const char *const set[] = {"SET", BERTH_KEY_EPOCH, now, "NX"};
     const char *const done[] = {"DEL", BERTH_KEY_RECOVERY};
@@ -209,7 +210,7 @@ static enum berth_code set_epoch(struct cp *cp, struct berth_error *err)
     BERTH_AUTO(berth_reply_free) struct berth_reply *deleted = NULL;
     enum berth_code code = redis_now(cp, &now_ms, err);
 
-    snprintf(now, sizeof now, "%" PRId64, now_ms);
+    snprintf(now, sizeof now, "%" PRId64 BERTH_EPOCH_RECOVERED, now_ms);
     if (!code)
         code = call(cp, &reply, BERTH_COUNT(set), set, err);
     return code ? code : call(cp, &deleted, BERTH_COUNT(done), done, err);

@@ -11,7 +11,8 @@
 #include "common/time/time.h"
 
 #define SUFFIX ".tar"
-#define TMP ".tmp-" /* no id begins with it: the sweep goes by that and by age */
+#define INTO ".into" /* beside <id>.tar: the sandbox that it was unpacked into last */
+#define TMP ".tmp-"  /* no id begins with it: the sweep goes by that and by age */
 #define MAGIC "BERTHWS1"
 
 enum {
@@ -338,6 +339,88 @@ enum berth_code blob_read(struct blob *blob, void *buf, size_t size, size_t *ret
     return BERTH_OK;
 }
 
+/* --------------------------------------------------------------------------- find */
+
+/* The id in a blob's file name. */
+static bool id_of(const char *name, char ret_id[BLOB_ID_SIZE])
+{
+    size_t len = strlen(name), suffix = strlen(SUFFIX);
+
+    if (len <= suffix || len - suffix >= BLOB_ID_SIZE || name[0] == '.' ||
+        strcmp(name + len - suffix, SUFFIX) != 0)
+        return false;
+    snprintf(ret_id, BLOB_ID_SIZE, "%.*s", (int)(len - suffix), name);
+    return true;
+}
+
+/* 0: it names none. */
+static uint64_t fence_of(const char *id)
+{
+    enum { DIGITS = 16 };
+
+    if (strspn(id, "0123456789abcdef") != DIGITS || id[DIGITS] != '-')
+        return 0;
+    return strtoull(id, NULL, 16);
+}
+
+static bool is_unpacked(int dir_fd, const char *id, const char *into)
+{
+    char name[NAME_SIZE], noted[NAME_SIZE];
+    BERTH_AUTO(close) int fd = -1;
+    ssize_t size;
+
+    snprintf(name, sizeof name, "%s" INTO, id);
+    fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    size = fd >= 0 ? read(fd, noted, sizeof noted - 1) : -1;
+    if (size < 0)
+        return false;
+    noted[size] = 0;
+    return strcmp(noted, into) == 0;
+}
+
+enum berth_code blob_find(struct blobs *blobs, const Berth__Common__V1__SessionRef *session,
+                          uint64_t up_to_fence, const char *into, char ret_id[BLOB_ID_SIZE],
+                          struct berth_error *err)
+{
+    int fd = open_session(blobs, session, false);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    char id[BLOB_ID_SIZE], best[BLOB_ID_SIZE] = "";
+    struct dirent *entry;
+    bool waits;
+
+    if (!dir) {
+        enum berth_code code = errno == ENOENT ? BERTH_OK : fail_io(err, "open");
+
+        closep(&fd);
+        return code ? code : berth_fail(err, BERTH_REASON_FILE_NOT_FOUND, NULL);
+    }
+    while ((entry = readdir(dir)))
+        if (id_of(entry->d_name, id) && fence_of(id) > fence_of(best) &&
+            fence_of(id) <= up_to_fence)
+            memcpy(best, id, sizeof best);
+    waits = best[0] && !is_unpacked(dirfd(dir), best, into);
+    closedir(dir);
+    if (!waits)
+        return berth_fail(err, BERTH_REASON_FILE_NOT_FOUND, "no blob of the session waits");
+    memcpy(ret_id, best, sizeof best);
+    return BERTH_OK;
+}
+
+enum berth_code blob_note_unpacked(struct blob *blob, const char *into, struct berth_error *err)
+{
+    char name[NAME_SIZE];
+    BERTH_AUTO(close) int fd = -1;
+
+    snprintf(name, sizeof name, "%.*s" INTO, (int)(strlen(blob->name) - strlen(SUFFIX)),
+             blob->name);
+    fd =
+        openat(blob->dir_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0 || !write_all(fd, into, strlen(into)) || fsync(fd) < 0 ||
+        fsync(blob->dir_fd) < 0)
+        return fail_io(err, "write");
+    return BERTH_OK;
+}
+
 /* ------------------------------------------------------------------------- remove */
 
 static int64_t changed_ms(const struct stat *st)
@@ -387,6 +470,8 @@ enum berth_code blob_remove(struct blobs *blobs, const Berth__Common__V1__Sessio
     } else if (errno != ENOENT) {
         return fail_io(err, "remove");
     }
+    snprintf(name, sizeof name, "%s" INTO, id);
+    (void)unlinkat(dir_fd, name, 0); /* last: without it the tar would wait */
     /* Each goes when it is empty. */
     tenant_fd = open_dir(blobs->fd, session->tenant_id);
     if (tenant_fd >= 0 && unlinkat(tenant_fd, session->session_id, AT_REMOVEDIR) == 0)

@@ -44,6 +44,17 @@ BERTH_MUST_CHECK enum berth_code blob_open(struct blobs *blobs,
                                            const Berth__Common__V1__SessionRef *session,
                                            const char *id, struct blob **ret,
                                            struct berth_error *err);
+/* The id of the blob of the highest fence that an id names, at most up_to_fence; into: a
+ * sandbox that it must not have been unpacked into. Errors: FILE_NOT_FOUND. */
+enum { BLOB_ID_SIZE = 129 };
+BERTH_MUST_CHECK enum berth_code blob_find(struct blobs *blobs,
+                                           const Berth__Common__V1__SessionRef *session,
+                                           uint64_t up_to_fence, const char *into,
+                                           char ret_id[BLOB_ID_SIZE], struct berth_error *err);
+/* All of it was unpacked into this sandbox, which is noted beside it, synced. Errors:
+ * DISK_FULL, STORE_UNAVAILABLE. */
+BERTH_MUST_CHECK enum berth_code blob_note_unpacked(struct blob *blob, const char *into,
+                                                    struct berth_error *err);
 /* *ret_size 0: all of it was read, and is what was written. Errors: FILE_CHANGED. */
 BERTH_MUST_CHECK enum berth_code blob_read(struct blob *blob, void *buf, size_t size,
                                            size_t *ret_size, struct berth_error *err);

@@ -32,6 +32,8 @@ static void move_free(struct dp_move *move)
     for (size_t i = 0; i < move->result.n_lost; i++)
         berth_message_free(move->result.lost[i]);
     free(move->result.lost);
+    if (move->result.blob_id != (char *)protobuf_c_empty_string)
+        free(move->result.blob_id);
     berth_message_free(move->req);
     free(move);
     dp->n_moves--;
@@ -273,8 +275,8 @@ static void sandbox_closed(void *ctx, struct berth_stream *stream,
         move->sandbox_ok = true;
         if (!move->busy && !move->next)
             end_export(move);
-    } else if (!move->finished && move->has_result && move->sent_done) {
-        answer(move);
+    } else if (!move->finished && move->has_result && move->sent_done && !move->busy) {
+        start_work(move, dp_move_note, committed);
     } else if (!move->finished) {
         finish(move,
                berth_fail(&err, BERTH_REASON_ADAPTER_UNAVAILABLE,

@@ -27,7 +27,7 @@ struct dp_move {
     struct berth_buf *in;  /* export: what is written */
     struct berth_buf *out; /* import: what was read */
     bool all_read;
-    MoveWorkspaceResponse result; /* files, lost and lost_count, owned; with export's done */
+    MoveWorkspaceResponse result; /* files, lost, lost_count and blob_id, owned */
     bool has_result;
     enum berth_code code;
     struct berth_error err;
@@ -47,6 +47,7 @@ void dp_move_write(struct dp_move *move);  /* in, which is given back */
 void dp_move_commit(struct dp_move *move);
 void dp_move_open_blob(struct dp_move *move); /* import, and the first of it is read */
 void dp_move_read(struct dp_move *move);
+void dp_move_note(struct dp_move *move); /* that the import is through */
 void dp_move_remove(struct dp_move *move);
 void dp_move_close(struct dp_move *move); /* blob, however far it came */
 /* What the adapter's last message says, into result; lost is taken. */

@@ -134,12 +134,39 @@ void dp_move_read(struct dp_move *move)
         move->code = berth_fail(&move->err, BERTH_REASON_OUT_OF_MEMORY, NULL);
 }
 
+/* What the caller names, or, where it has forgotten that, what there is. */
+static enum berth_code find_blob(struct dp_move *move, const char **ret)
+{
+    MoveWorkspaceRequest *req = move->req;
+    char id[BLOB_ID_SIZE];
+    enum berth_code code;
+
+    *ret = req->blob_id;
+    if (!req->up_to_fence)
+        return BERTH_OK;
+    code = blob_find(move->dp->blobs, req->session, req->up_to_fence,
+                     req->import_into->sandbox_id, id, &move->err);
+    if (code)
+        return code;
+    *ret = move->result.blob_id = strdup(id);
+    return *ret ? BERTH_OK : berth_fail(&move->err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+}
+
 void dp_move_open_blob(struct dp_move *move)
 {
-    move->code = blob_open(move->dp->blobs, move->req->session, move->req->blob_id, &move->blob,
-                           &move->err);
+    const char *id;
+
+    move->code = find_blob(move, &id);
+    if (!move->code)
+        move->code =
+            blob_open(move->dp->blobs, move->req->session, id, &move->blob, &move->err);
     if (!move->code)
         dp_move_read(move);
+}
+
+void dp_move_note(struct dp_move *move)
+{
+    move->code = blob_note_unpacked(move->blob, move->req->import_into->sandbox_id, &move->err);
 }
 
 void dp_move_remove(struct dp_move *move)

@@ -44,7 +44,7 @@ def told(suite, *words):
 
 
 def blobs(suite):
-    return [name for _, _, names in os.walk(suite.path("blobs")) for name in names]
+    return [name for _, _, names in os.walk(suite.path("blobs")) for name in names if not name.endswith(".into")]
 
 
 def is_forgotten(suite, session):
@@ -214,6 +214,48 @@ def idle_kill__workspace_exported__next_resolve_has_it(suite):
     is_forgotten(suite, "s4")
 
 
+# Redis loses all it knew while a tar waits: whoever comes next has its files again, and is told of the rest.
+def index_lost__tar_waits__found_again(suite):
+    api = suite.api
+    box = box_of(api.resolve("lost1", config="local"))
+    shell(suite, "lost1", MAKE)
+    tap.equal(idle_kill(suite, "lost1", box), pb.control.SETTLE_RESULT_DONE)
+    tap.equal(len(blobs(suite)), 1)
+    lose_index(suite)
+    answer = wait_for(lambda: resolved(suite, "lost1", "local"), 40, "it resolves again")
+    tap.equal([word.split(":")[0] for word in answer.lost], ["memory", "packages"])
+    shell(suite, "lost1", SHOW)
+    is_forgotten(suite, "lost1")
+    api.delete("lost1")
+
+
+# The same while the new sandbox is there and the tar not yet in it: it is adopted, and unpacked into. What was worked
+# on since is not unpacked over.
+def index_lost__new_sandbox_without_its_files__unpacked_when_adopted(suite):
+    api = suite.api
+    box = box_of(api.resolve("lost2", config="local"))
+    shell(suite, "lost2", MAKE + "; head -c 64000000 /dev/urandom > more; sha256sum more >> sum")
+    before = set(os.listdir(suite.path("local", "sandboxes")))
+    suite.flip()
+    call = begin_resolve(suite, "lost2")
+    new = wait_for(lambda: set(os.listdir(suite.path("local", "sandboxes"))) - before, 20, "the new sandbox comes", step=0.001)
+    os.kill(suite.pid("dataplane"), signal.SIGSTOP)
+    suite.kill9("controlplane")
+    call.cancel()
+    suite.kill9("dataplane")
+    suite.redis_cli("flushall")
+    suite.restart("controlplane", "dataplane")
+    recovered(suite)
+    answer = wait_for(lambda: resolved(suite, "lost2", "local"), 40, "it resolves again")
+    tap.check(box_of(answer) != box, answer)
+    print("# adopted" if box_of(answer) in new else "# its create was cut off")
+    shell(suite, "lost2", SHOW + "; echo new > a/b/file")
+    lose_index(suite)
+    wait_for(lambda: resolved(suite, "lost2", "local"), 40, "it resolves again")
+    tap.equal(shell(suite, "lost2", "cat a/b/file"), b"new\n")
+    api.delete("lost2")
+
+
 # The tar is gone when it is needed: the session goes on, and is told that its files do not.
 def rebuild__tar_vanishes__told_as_lost(suite):
     api = suite.api
@@ -255,14 +297,23 @@ def no_room(suite):
     os.remove(suite.path("blobs", "default"))
 
 
+def lose_index(suite):
+    suite.redis_cli("flushall")
+    recovered(suite)
+
+
+def recovered(suite):
+    wait_for(lambda: suite.redis_cli("get", "berth:epoch"), 30, "the index is recovered", step=0.05)
+
+
 def begin_resolve(suite, session):
     return suite.api.sessions._stub.ResolveSession.future(
         pb.control.ResolveSessionRequest(session=suite.api.ref(session)), timeout=20, metadata=suite.api.metadata)
 
 
-def resolved(suite, session):
+def resolved(suite, session, config=None):
     try:
-        return suite.api.resolve(session, timeout=10)
+        return suite.api.resolve(session, config=config, timeout=10)
     except Failure:
         return None
 

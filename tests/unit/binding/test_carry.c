@@ -231,10 +231,45 @@ START_TEST(confirm__unpacked__written_for_a_replica)
 }
 END_TEST
 
+static void setup_empty(void)
+{
+    bench_init(&bench);
+}
+
+/* The index was lost while a workspace waited, and it was found: it is kept until that sandbox
+ * is used, and that the rest is gone is told. */
+START_TEST(bind__found_after_the_index_was_lost__kept_and_told)
+{
+    struct outcome got = bench_acquire(&bench, bench_want(BINDING_WANT_ENSURE, ATTEMPT("1")));
+    struct binding_change change = bench_change(BINDING_CHANGE_BIND, ATTEMPT("1"), got.fence);
+
+    change.bound = bench_bound("sb1", 0);
+    change.carry_outcome = BINDING_CARRY_UNPACKED;
+    change.carry_blob_id = "blob";
+    got = bench_commit(&bench, change);
+    ck_reason(got.reason, "");
+    ck_assert_str_eq(stored().into, "sb1");
+    ck_assert(loss().memory && loss().packages && !loss().workspace);
+    ck_assert_int_eq(loss().open, BINDING_LOSS_NONE);
+    ck_assert(forget("blob"));
+}
+END_TEST
+
+/* It was found, and is not what was written. */
+START_TEST(bind__found_and_unreadable__workspace_told_as_lost)
+{
+    struct outcome got = bench_acquire(&bench, bench_want(BINDING_WANT_ENSURE, ATTEMPT("1")));
+
+    ck_reason(bind(ATTEMPT("1"), got.fence, "sb1", BINDING_CARRY_GONE).reason, "");
+    ck_assert(loss().workspace);
+    ck_assert(!stored().set);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("binding/carry");
-    TCase *tcase = tcase_create("carry");
+    TCase *tcase = tcase_create("carry"), *fresh = tcase_create("fresh");
     SRunner *runner = srunner_create(suite);
     int failed;
 
@@ -245,7 +280,11 @@ int main(void)
     tcase_add_test(tcase, condemn__not_for_a_rebuild_or_not_bound__no_carry);
     tcase_add_test(tcase, gone__unpacked_into__waits_again);
     tcase_add_test(tcase, confirm__unpacked__written_for_a_replica);
+    tcase_add_checked_fixture(fresh, setup_empty, teardown);
+    tcase_add_test(fresh, bind__found_after_the_index_was_lost__kept_and_told);
+    tcase_add_test(fresh, bind__found_and_unreadable__workspace_told_as_lost);
     suite_add_tcase(suite, tcase);
+    suite_add_tcase(suite, fresh);
     srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);
     srunner_free(runner);
