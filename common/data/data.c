@@ -284,8 +284,9 @@ static enum berth_code check_list_processes(ProtobufCMessage *message,
 {
     const Berth__Data__V1__ListProcessesRequest *req =
         (const Berth__Data__V1__ListProcessesRequest *)message;
+    enum berth_code code = check_session(req->session, "", ret, err);
 
-    return check_session(req->session, "", ret, err);
+    return code ? code : berth_check_id_or_empty("exec_id", req->exec_id, err);
 }
 
 static enum berth_code check_stat(ProtobufCMessage *message, struct berth_data_request *ret,

@@ -162,6 +162,7 @@ Berth__Common__V1__Sandbox *encode_sandbox(const char *backend,
         !put_time(&to->create_time, from->create_ms) ||
         !put_time(&to->end_time, from->end_ms) ||
         !put_time(&to->last_active_time, from->last_active_ms) ||
+        !put_time(&to->last_call_time, from->last_call_ms) ||
         !(to->image = new_image(&from->image)) ||
         !(to->timeouts = new_timeouts(&from->timeouts)) ||
         !(to->network = new_network(&from->network)) ||

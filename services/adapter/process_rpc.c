@@ -1,5 +1,8 @@
 /* process_rpc.c - ProcessService: one message in, events of the backend out. Evented: nothing
  * here blocks, and nothing is asked for before what was there has been taken. */
+#include <stdio.h>
+
+#include "common/fields/fields.h"
 #include "services/adapter/adapter.h"
 #include "services/adapter/ask.h"
 #include "services/adapter/collect.h"
@@ -29,6 +32,7 @@ struct process_call {
     /* ListProcesses */
     Berth__Data__V1__ListProcessesResponse *list;
     size_t list_size;
+    char only[BERTH_ID_MAX + 1]; /* "": all */
 };
 
 static void call_free(struct process_call *call)
@@ -187,8 +191,10 @@ static bool begin_run(struct process_call *call, const Berth__Data__V1__RunReque
 
 /* --------------------------------------------------------------- ListProcesses */
 
-static bool begin_list(struct process_call *call)
+static bool begin_list(struct process_call *call,
+                       const Berth__Data__V1__ListProcessesRequest *req)
 {
+    snprintf(call->only, sizeof call->only, "%s", req->exec_id);
     call->list = calloc(1, sizeof *call->list);
     if (call->list)
         berth__data__v1__list_processes_response__init(call->list);
@@ -198,9 +204,13 @@ static bool begin_list(struct process_call *call)
 static bool add_process(struct process_call *call, const struct adapter_process *process)
 {
     Berth__Data__V1__ListProcessesResponse *list = call->list;
-    Berth__Data__V1__Process *entry = convert_process(process), **bigger;
-    size_t size = entry ? protobuf_c_message_get_packed_size(&entry->base) + 8 : 0;
+    Berth__Data__V1__Process *entry, **bigger;
+    size_t size;
 
+    if (call->only[0] && strcmp(process->exec_id, call->only) != 0)
+        return true;
+    entry = convert_process(process);
+    size = entry ? protobuf_c_message_get_packed_size(&entry->base) + 8 : 0;
     if (!entry)
         return false;
     if (call->list_size + size > RESPONSE_MAX) {
@@ -292,7 +302,7 @@ static enum berth_code begin(struct process_call *call, ProtobufCMessage *reques
     if (call->method == ASK_RUN)
         good = begin_run(call, (const Berth__Data__V1__RunRequest *)request, &ask);
     else if (call->method == ASK_LIST_PROCESSES)
-        good = begin_list(call);
+        good = begin_list(call, (const Berth__Data__V1__ListProcessesRequest *)request);
     if (!good)
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     code = ops_of(call)->ask(call->service->adapter, berth_stream_loop(call->stream), &route,

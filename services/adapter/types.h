@@ -64,7 +64,8 @@ struct adapter_sandbox {
     char raw_state[32]; /* for a developer */
     struct adapter_image image;
     struct adapter_pairs metadata;
-    int64_t create_ms, end_ms, last_active_ms; /* wall clock; 0: not known, none */
+    int64_t create_ms, end_ms, last_active_ms,
+        last_call_ms; /* wall clock; 0: not known, none */
     struct adapter_timeouts timeouts;
     struct adapter_network network;
     struct adapter_resources resources;

@@ -37,6 +37,7 @@ struct cp_holder {
     Berth__Common__V1__Sandbox *const *found;
     size_t n_found;
     int64_t unless_active_after_ms; /* idle: not if it was used later than that */
+    bool calls_only;                /* what runs on by itself is no use */
     const char *other_sandbox_id;   /* with PLAN_STILL; else NULL */
     int64_t ends_soon_ms;           /* observe: tell that it ends then; 0: nothing to tell */
 

@@ -273,6 +273,13 @@ static enum plan_seen seen_of(const Sandbox *sandbox)
     }
 }
 
+static int64_t last_use_ms(const struct cp_holder *h, const Sandbox *sandbox)
+{
+    int64_t active_ms = berth_timestamp_ms(sandbox->last_active_time, 0);
+
+    return h->calls_only ? berth_timestamp_ms(sandbox->last_call_time, active_ms) : active_ms;
+}
+
 enum berth_code cp_step_get(struct cp_holder *h, struct berth_error *err)
 {
     GetSandboxRequest req = BERTH__BACKEND__V1__GET_SANDBOX_REQUEST__INIT;
@@ -291,8 +298,7 @@ enum berth_code cp_step_get(struct cp_holder *h, struct berth_error *err)
         return code;
     }
     h->plan.seen = code ? PLAN_SEEN_GONE : seen_of(resp->sandbox);
-    if (!code && resp->sandbox &&
-        berth_timestamp_ms(resp->sandbox->last_active_time, 0) > h->unless_active_after_ms)
+    if (!code && resp->sandbox && last_use_ms(h, resp->sandbox) > h->unless_active_after_ms)
         h->plan.used = true;
     berth_message_free(resp);
     return BERTH_OK;

@@ -358,6 +358,7 @@ static void run_holder(void *arg)
         .other_sandbox_id = r->request.want == PLAN_STILL ? r->request.reap_sandbox_id : NULL,
         .unless_active_after_ms = berth_timestamp_ms(
             r->request.unless_active_after, r->request.config_id ? berth_now_ms() : INT64_MAX),
+        .calls_only = r->request.calls_only,
         .ends_soon_ms = berth_timestamp_ms(r->request.ends_soon_time, 0),
     };
     struct berth_error err = {0};

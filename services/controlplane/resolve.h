@@ -27,6 +27,7 @@ struct cp_resolve_request {
     const char *reap_sandbox_id;
     ProtobufCBinaryData reap_account;
     const Google__Protobuf__Timestamp *unless_active_after;
+    bool calls_only; /* unless_active_after: what runs on by itself is no use */
     const Google__Protobuf__Timestamp *ends_soon_time; /* with PLAN_OBSERVE; or NULL */
     int64_t max_wait_ms; /* for the lock; 0: as long as the caller waits */
     bool tells; /* the answer has a place for what was lost, and its caller is a client */

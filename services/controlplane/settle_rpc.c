@@ -125,6 +125,7 @@ static enum berth_code settle_session(void *service, struct berth_call *call,
         .reap_account = req->account,
         .unless_active_after = req->unless_active_after,
         .ends_soon_time = req->ends_soon_time,
+        .calls_only = req->calls_only,
         .max_wait_ms = WAIT_MS,
         .answer = answer_settle,
     };

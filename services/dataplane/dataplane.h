@@ -54,6 +54,7 @@ struct dataplane_options {
 
 struct dp_stream;
 struct dp_use;
+struct dp_linger;
 struct blobs;
 
 struct dp_backend {
@@ -78,6 +79,8 @@ struct dataplane {
     struct dp_stream *streams; /* all, doubly linked */
     struct dp_use *uses;       /* all, doubly linked */
     struct dp_use *due, **due_end;
+    struct dp_linger *lingers; /* all, doubly linked */
+    unsigned n_lingers, n_looks;
     unsigned n_use_calls;
     bool use_failing; /* the last RenewUse failed; to log changes only */
     unsigned n_unary; /* unary calls that have not closed */
@@ -249,6 +252,12 @@ void dp_use_end(struct dp_use *use);
 void dp_uses_sweep(struct dataplane *dp, int64_t tick_ms);
 /* Give up what is still to be said. */
 void dp_uses_abandon(struct dataplane *dp);
+
+/* linger.c: the stream of a detached command has ended, the command perhaps not: what the
+ * stream knows of it, and its use, go over to one that looks after it. */
+void dp_linger_begin(struct dp_stream *s);
+void dp_lingers_sweep(struct dataplane *dp, int64_t tick_ms);
+void dp_lingers_abandon(struct dataplane *dp);
 
 /* Tell dataplane_free() when nothing is open any more. */
 void dp_check_drained(struct dataplane *dp);

@@ -19,6 +19,7 @@ static enum berth_code judge_first(struct dp_stream *s, const struct dp_policy *
     if (code)
         return code;
     s->stall_ms = timeout_ms ? timeout_ms + s->dp->options.stall_ms : 0;
+    s->limited = timeout_ms > 0;
     s->kept[0] = berth_buf_unref(s->kept[0]);
     s->kept[0] = berth_buf_pack(s->first);
     if (!s->kept[0]) {

@@ -70,6 +70,8 @@ void dp_stream_free_if_over(struct dp_stream *s)
         return;
     stream_unlink(s);
     atomic_fetch_sub_explicit(&s->dp->counters.streams, 1, memory_order_relaxed);
+    if (s->packed && !s->over)
+        dp_linger_begin(s);
     dp_use_end(s->use);
     dp_stream_drop_first(s);
     drop_kept(s);
@@ -80,6 +82,7 @@ void dp_stream_free_if_over(struct dp_stream *s)
         berth__control__v1__resolve_route_request__free_unpacked(s->route_req, NULL);
     free(s->sandbox_id);
     free(s->exec_id);
+    free(s->packed);
     dp_check_drained(s->dp);
     free(s);
 }
@@ -318,6 +321,7 @@ static void sandbox_ended(struct dp_stream *s, const struct berth_status *status
     struct berth_error err = {0};
     char detail[BERTH_ID_MAX + 32] = "";
 
+    s->over = status->code == BERTH_OK;
     if (s->stalled) {
         dp_stream_fail(s,
                        berth_fail(&err, BERTH_REASON_BACKEND_TIMEOUT,
@@ -386,6 +390,11 @@ enum berth_code dp_stream_open_sandbox(struct dp_stream *s, struct dp_route *rou
                                 &sandbox_ops, s, &s->slot, err);
     if (!s->sandbox)
         return err->code;
+    if (s->detach && s->limited) {
+        free(s->packed);
+        s->packed = BERTH_STEAL(route->packed);
+        s->packed_size = route->packed_size;
+    }
     s->adapter = route->adapter;
     s->opened_tick_ms = berth_tick_ms();
     s->n_sent = 0;

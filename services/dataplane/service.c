@@ -70,12 +70,13 @@ static void sweep(void *arg)
     dp->sweep = NULL;
     dp_streams_sweep(dp, tick_ms);
     dp_uses_sweep(dp, tick_ms);
+    dp_lingers_sweep(dp, tick_ms);
     dp_sweep_arm(dp);
 }
 
 void dp_sweep_arm(struct dataplane *dp)
 {
-    if (!dp->sweep && !dp->drained && (dp->streams || dp->uses))
+    if (!dp->sweep && !dp->drained && (dp->streams || dp->uses || dp->lingers))
         dp->sweep = berth_loop_timer(dp->options.loop, sweep_every_ms(dp), sweep, dp);
 }
 
@@ -166,6 +167,7 @@ static void drain_begin(void *arg)
     struct drain *drain = arg;
     struct dataplane *dp = drain->dp;
 
+    dp_lingers_abandon(dp);
     berth_timer_cancel(dp->sweep);
     dp->blob_sweep = berth_timer_cancel(dp->blob_sweep);
     dp->drained_arg = drain;

@@ -37,7 +37,12 @@ struct dp_stream {
     int64_t asked_tick_ms;  /* since when the adapter owes us something; 0: it does not */
     int64_t stall_ms;       /* 0: may owe for ever */
 
+    uint8_t *packed; /* the route, of a detached command with a time limit; or NULL */
+    size_t packed_size;
+
     bool detach;
+    bool limited;    /* it has a time limit */
+    bool over;       /* the adapter has told the end of it */
     bool repeatable; /* everything that was sent is kept */
     bool repeated;   /* once is enough */
     bool caller_reading;

@@ -147,6 +147,7 @@ static enum berth_code settle(struct sweep *sweep, const struct sweep_act *act, 
     req.sandbox_id = (char *)act->sandbox_id;
     req.account = *act->account;
     req.reason = (char *)reaper_why_name(act->verdict.why);
+    req.calls_only = act->verdict.calls_only;
     if (act->verdict.unless_active_after_ms) {
         after.seconds = act->verdict.unless_active_after_ms / 1000;
         after.nanos = (int32_t)(act->verdict.unless_active_after_ms % 1000 * 1000000);

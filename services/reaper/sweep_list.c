@@ -287,7 +287,7 @@ static enum berth_code take_sandbox(struct sweep *sweep, unsigned at, const Sand
     size_t len = strlen(sandbox->sandbox_id);
     enum reaper_tags tags = judge_tags(sweep, group, sandbox);
     struct sweep_box *box;
-    int64_t active_ms;
+    int64_t active_ms, call_ms;
 
     if (len == 0 || len > 128)
         return doubt(err, "it holds a sandbox without a proper id");
@@ -314,6 +314,8 @@ static enum berth_code take_sandbox(struct sweep *sweep, unsigned at, const Sand
     box->facts.create_ms = berth_timestamp_ms(sandbox->create_time, 0);
     active_ms = berth_timestamp_ms(sandbox->last_active_time, 0);
     box->facts.active_ms = active_ms > sweep->now_ms ? sweep->now_ms : active_ms;
+    call_ms = berth_timestamp_ms(sandbox->last_call_time, active_ms);
+    box->facts.call_ms = call_ms > sweep->now_ms ? sweep->now_ms : call_ms;
     read_policy(group, sandbox->timeouts, &box->facts.policy);
     return BERTH_OK;
 }

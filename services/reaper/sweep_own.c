@@ -100,6 +100,8 @@ static enum berth_code note_row(struct sweep *sweep, const BoundSession *row,
         box->facts.in_use = row->protected_ || row->turn_running;
         if (active_ms > box->facts.active_ms)
             box->facts.active_ms = active_ms;
+        if (active_ms > box->facts.call_ms)
+            box->facts.call_ms = active_ms;
         found = found || box->facts.bound_here;
     }
     return found ? BERTH_OK : sweep_note_missing(sweep, ref, row, err);

@@ -72,6 +72,7 @@ static struct reaper_verdict judge_bound(const struct reaper_facts *facts,
 {
     const struct reaper_policy *policy = &facts->policy;
     int64_t active_ms = max_i64(facts->active_ms, facts->create_ms);
+    int64_t call_ms = facts->call_ms ? facts->call_ms : active_ms;
     int64_t idle_ms = policy->idle_ms ? max_i64(policy->idle_ms, USE_UNTOLD_MS) : 0;
     /* It was used, then idle, then paused; or paused on somebody's word, which is use. */
     int64_t paused_ms = policy->max_paused_ms ? policy->max_paused_ms + policy->idle_ms : 0;
@@ -82,9 +83,12 @@ static struct reaper_verdict judge_bound(const struct reaper_facts *facts,
     if (facts->in_use || policy->timer || !active_ms)
         return keep(REAPER_KEEP_BOUND);
     if (life.coming && (now_ms >= life.end_ms || !rest.coming)) {
-        if (now_ms - active_ms < USE_UNTOLD_MS)
-            return keep(REAPER_KEEP_BOUND);
-        return expire(REAPER_MAX_LIFETIME, REAPER_ACT_IDLE_KILL, &life, now_ms - USE_UNTOLD_MS);
+        struct reaper_verdict verdict =
+            expire(REAPER_MAX_LIFETIME, REAPER_ACT_IDLE_KILL, &life, now_ms - USE_UNTOLD_MS);
+
+        /* What was left running keeps it awake, not alive. */
+        verdict.calls_only = true;
+        return now_ms - call_ms < USE_UNTOLD_MS ? keep(REAPER_KEEP_BOUND) : verdict;
     }
     if (!rest.coming)
         return keep(REAPER_KEEP_BOUND);

@@ -72,6 +72,7 @@ struct reaper_facts {
     int64_t end_ms;    /* when the backend ends it; 0: not said */
     int64_t create_ms; /* 0: not known */
     int64_t active_ms; /* last use that anybody noted; 0: none */
+    int64_t call_ms;   /* of that the last call, what runs on by itself is none; 0: not known */
 
     enum reaper_session session;
     bool elsewhere;    /* the session is pinned to another config */
@@ -96,6 +97,7 @@ struct reaper_verdict {
     int64_t hold_ms; /* by our clock it must have been seen in this plight for so long */
     int64_t ripe_ms; /* and by Redis' clock it must be so late; 0: at once */
     int64_t unless_active_after_ms; /* 0: not said */
+    bool calls_only;                /* that is held against calls alone */
 };
 
 struct reaper_verdict reaper_judge(const struct reaper_facts *facts,

@@ -27,6 +27,7 @@ class ReaperSuite(TestSuite):
     def __init__(self):
         super().__init__(options={
             "adapter-local": {"measure_interval": "500ms"},
+            "dataplane": {"use_after": "500ms", "use_renew": "500ms"},
             "reaper": {"interval": f"{INTERVAL}s", "grace": f"{GRACE}s", "duplicate_grace": f"{GRACE}s", "lease": "3s"},
             "binding": {"turn_lease": "3s", "turn_lease_min": "1s"}})
 
@@ -35,6 +36,9 @@ class ReaperSuite(TestSuite):
         self.api = self.client()
         self.api.configs.CreateConfig(pb.control.CreateConfigRequest(config=pb.control.SandboxConfig(
             config_id="quick", tenant_id="default", name="quick", backend="local", template_id="base", timeouts=QUICK)))
+        self.api.configs.CreateConfig(pb.control.CreateConfigRequest(config=pb.control.SandboxConfig(
+            config_id="short", tenant_id="default", name="short", backend="local", template_id="base",
+            timeouts=pb.common.TimeoutPolicy(max_lifetime=duration(1)))))
         found = self.peer().internal.ListTargets(pb.control.ListTargetsRequest(tenant_id="default", config_id="quick"))
         self.quick = found.targets[0].target
         self.adapter = pb.rpc.backend.BackendServiceStub(grpc.insecure_channel(self.target("adapter-local")))
@@ -86,8 +90,12 @@ class ReaperSuite(TestSuite):
     def plan(self, **more):
         return {each.item.sandbox_id: each.item for each in self.reaper.PlanSweep(R.PlanSweepRequest(**more), timeout=20)}
 
-    def metric(self, name):
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.facts['ports']['reaper-metrics']}/metrics", timeout=5) as page:
+    def in_use(self, session):
+        binding = pb.rpc.binding.BindingServiceStub(grpc.insecure_channel(self.target("binding")))
+        return binding.GetBinding(pb.binding.GetBindingRequest(session=self.api.ref(session))).protected
+
+    def metric(self, name, of="reaper"):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.facts['ports'][of + '-metrics']}/metrics", timeout=5) as page:
             lines = [line.split() for line in page.read().decode().splitlines() if line.startswith(name)]
         return sum(float(line[1]) for line in lines)
 
@@ -125,6 +133,11 @@ class Traffic:
 # A deleted session's sandbox goes within grace and two intervals, one without a record is adopted and then rests
 # for want of use, others' and untagged ones stay and are told of; young and bound ones are not touched meanwhile.
 def sweeps__made_by_hand__each_as_it_deserves(suite):
+    for session, config in (("daemon", "quick"), ("aged", "short"), ("frozen", "local")):  # see below
+        suite.api.resolve(session, config=config)
+        suite.api.exec(session, ["sleep", "4242"], exec_id="left", timeout=0, detach=True).until_started().cancel()
+    suite.api.pause("frozen")
+    suite.frozen_at = time.time()
     suite.api.resolve("gone", config="quick")
     suite.api.delete("gone")
     suite.api.resolve("kept", config="local")
@@ -153,6 +166,25 @@ def sweeps__made_by_hand__each_as_it_deserves(suite):
     tap.equal(suite.metric("berth_reaper_untagged"), 2)
     tap.equal(suite.metric("berth_reaper_leader"), 1)
     tap.check(suite.metric('berth_sandbox_running_seconds_total{tenant="default",config="local"}') > 0, "running seconds")
+
+
+# What was left running long ago keeps its sandbox from idling, but not beyond its lifetime; with a time limit it
+# holds a use token, for as long as it runs.
+def detached__left_running__awake_and_mortal(suite):
+    tap.equal(suite.look(suite.bound("daemon")), "RUNNING")
+    tap.check(not suite.in_use("daemon"), "without a time limit it holds no token")
+    got = suite.adapter.GetSandbox(B.GetSandboxRequest(target=suite.quick, sandbox_id=suite.bound("frozen")), timeout=10).sandbox
+    tap.check(got.last_active_time.ToMilliseconds() / 1000 < suite.frozen_at + 1, "what is frozen does not run", got)
+    wait_for(lambda: suite.bound("aged") == "", 3 * INTERVAL + SLACK, "its lifetime is over", step=0.1)
+    tap.equal(events_of(suite, "aged", 2), ["CREATED", "KILLED"])
+    suite.api.resolve("job", config="local")
+    suite.api.exec("job", ["sleep", "4343"], exec_id="job", timeout=60, detach=True).until_started().cancel()
+    wait_for(lambda: suite.in_use("job"), 10, "it holds a token", step=0.1)
+    seen = suite.metric("berth_dataplane_uses_total", "dataplane")
+    wait_for(lambda: suite.metric("berth_dataplane_uses_total", "dataplane") >= seen + 3, 10, "which is renewed", step=0.1)
+    tap.check(suite.in_use("job"), "while it runs")
+    tap.check(suite.api.signal("job", "job", 9), "it runs")
+    wait_for(lambda: not suite.in_use("job"), 10, "and gives it back", step=0.1)
 
 
 # Files of a real sandbox, and a snapshot of it, are bytes of their config; what was stored how long is added up.

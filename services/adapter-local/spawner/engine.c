@@ -11,7 +11,6 @@
 #include "common/time/time.h"
 
 enum {
-    TICK_MS = 5000,
     TOUCH_MS = 1000, /* last use is recorded at most this often */
 };
 
@@ -31,6 +30,7 @@ const struct engine_limits engine_default_limits = {
     .orphan_ms = 2000,
     .heartbeat_ms = 15000,
     .request_ms = 10000,
+    .tick_ms = 5000,
 };
 
 static unsigned bucket_of(const char *id)
@@ -226,6 +226,16 @@ void engine_touch(struct engine *engine)
     futimens(engine->env->active_fd, NULL);
 }
 
+/* Nothing idles away under a running command, but it is no call that came for it; and while it
+ * is frozen it does not run. */
+static void touch_running(const struct engine *engine)
+{
+    const struct timespec times[] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_NOW}};
+
+    if (engine->env->active_fd >= 0)
+        futimens(engine->env->active_fd, times);
+}
+
 int engine_take_tree(struct engine *engine, struct tree *ret)
 {
     if (engine->n_spare == 0)
@@ -286,8 +296,8 @@ static void on_tick(void *arg)
     struct engine *engine = arg;
 
     engine->tick = NULL;
-    if (engine->n_running > 0)
-        engine_touch(engine); /* nothing idles away under a running command */
+    if (engine->n_running > 0 && !engine_paused(engine))
+        touch_running(engine);
     sweep_lingering(engine);
     drop_old(engine, engine->limits->kept_ms);
     engine_make_room(engine);
@@ -302,7 +312,7 @@ static void on_tick(void *arg)
 void engine_need_tick(struct engine *engine)
 {
     if (!engine->tick)
-        engine->tick = berth_loop_timer(engine->loop, TICK_MS, on_tick, engine);
+        engine->tick = berth_loop_timer(engine->loop, engine->limits->tick_ms, on_tick, engine);
 }
 
 static enum berth_code fail_errno(struct berth_error *err, const char *what)

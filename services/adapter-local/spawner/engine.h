@@ -38,6 +38,7 @@ struct engine_limits {
     int64_t orphan_ms;        /* a cancelled command may be taken over by a repeat */
     int64_t heartbeat_ms;     /* on silent streams */
     int64_t request_ms;       /* a connection must have said what it wants */
+    int64_t tick_ms;          /* between upkeeps */
 };
 extern const struct engine_limits engine_default_limits;
 

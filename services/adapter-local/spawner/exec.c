@@ -583,6 +583,7 @@ enum berth_code exec_start(struct engine *engine, const struct wire_start *start
     }
     engine_add(engine, exec);
     engine->n_running++;
+    engine_need_tick(engine); /* its sandbox is in use from here on */
     /* For its end only, which is always told: what stands in it can wait until then, and the
      * child is not slowed down by waking us. */
     code = berth_loop_watch(engine->loop, exec->status_fd, 0, on_status, exec,

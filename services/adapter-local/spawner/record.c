@@ -289,6 +289,7 @@ enum berth_code record_describe(const struct store *store, const struct record *
         .image = record->image,
         .create_ms = record->create_ms,
         .last_active_ms = record->create_ms,
+        .last_call_ms = record->create_ms,
         .timeouts = record->timeouts,
         .network = record->network,
         .resources = record->resources,
@@ -309,9 +310,11 @@ enum berth_code record_describe(const struct store *store, const struct record *
     }
     snprintf(sandbox.id, sizeof sandbox.id, "%s", record->id);
     snprintf(sandbox.raw_state, sizeof sandbox.raw_state, "%s", raw);
-    if (dir_fd >= 0 && fstatat(dir_fd, "active", &st, AT_SYMLINK_NOFOLLOW) == 0)
+    if (dir_fd >= 0 && fstatat(dir_fd, "active", &st, AT_SYMLINK_NOFOLLOW) == 0) {
         sandbox.last_active_ms =
             (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000;
+        sandbox.last_call_ms = (int64_t)st.st_atim.tv_sec * 1000 + st.st_atim.tv_nsec / 1000000;
+    }
     if (dir_fd >= 0 && stored_load(dir_fd, &stored))
         sandbox.disk_used_bytes = stored.bytes;
     for (size_t i = 0; i < record->metadata.n; i++) {

@@ -30,7 +30,7 @@ struct supervisor_env {
 
     int dir_fd;    /* the sandbox's own directory: sup.sock, meta.json, active, ... */
     int listen_fd; /* sup.sock: bound, listening, non-blocking, SOCK_STREAM */
-    int active_fd; /* futimens(active_fd, NULL) on every command and file access */
+    int active_fd; /* its mtime: last use; its atime: last call, command or file access */
 
     /* Cgroups. box_fd is the sandbox's directory in the unified hierarchy: init is in it,
      * commands go into children made below it (clone3 CLONE_INTO_CGROUP); cgroup.freeze on it

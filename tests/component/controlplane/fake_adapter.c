@@ -101,6 +101,8 @@ static Sandbox *show(const struct fake_adapter *fake, const struct fake_sandbox 
         out->end_time = berth_timestamp(from->end_ms);
     if (from->last_active_ms)
         out->last_active_time = berth_timestamp(from->last_active_ms);
+    if (from->last_call_ms)
+        out->last_call_time = berth_timestamp(from->last_call_ms);
     out->fence = fake->not_fenced ? 0 : from->fence;
     out->disk_used_bytes = from->disk_bytes;
     if (from->warn_ms) {

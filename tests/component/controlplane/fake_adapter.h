@@ -57,7 +57,7 @@ struct fake_sandbox {
     bool used; /* a slot in use: not deleted */
     char template_id[129], snapshot_id[129];
     uint64_t generation;
-    int64_t create_ms, last_active_ms, end_ms;
+    int64_t create_ms, last_active_ms, last_call_ms, end_ms;
     uint64_t disk_bytes;
     int64_t idle_ms, warn_ms; /* warn_ms: said in lists, where it is not 0 */
     int egress, inbound, on_idle, auto_resume;

@@ -267,6 +267,19 @@ struct berth_buf *an_exec(const char *exec_id)
     return berth_buf_pack(&req.base);
 }
 
+struct berth_buf *a_detached(const char *exec_id, int64_t timeout_s)
+{
+    Berth__Data__V1__ExecRequest req = BERTH__DATA__V1__EXEC_REQUEST__INIT;
+    Google__Protobuf__Duration timeout = GOOGLE__PROTOBUF__DURATION__INIT;
+
+    req.session = the_session();
+    req.command = the_command(exec_id);
+    req.command->timeout = &timeout;
+    timeout.seconds = timeout_s;
+    req.detach = true;
+    return berth_buf_pack(&req.base);
+}
+
 struct berth_buf *a_stat(void)
 {
     Berth__Data__V1__StatRequest req = BERTH__DATA__V1__STAT_REQUEST__INIT;

@@ -377,6 +377,7 @@ static const struct berth_method adapter_methods[] = {
     SERVE(RUN, run_request),
     SERVE(EXEC, exec_request),
     SERVE(ATTACH, attach_request),
+    SERVE(LIST_PROCESSES, list_processes_request),
     SERVE(STAT, stat_request),
     SERVE(READ_FILE, read_file_request),
     SERVE(WRITE_FILE, write_file_request),

@@ -15,6 +15,7 @@
 #define RUN "/berth.data.v1.ProcessService/Run"
 #define EXEC "/berth.data.v1.ProcessService/Exec"
 #define ATTACH "/berth.data.v1.ProcessService/Attach"
+#define LIST_PROCESSES "/berth.data.v1.ProcessService/ListProcesses"
 #define SIGNAL "/berth.data.v1.ProcessService/Signal"
 #define STAT "/berth.data.v1.FileService/Stat"
 #define READ_FILE "/berth.data.v1.FileService/ReadFile"
@@ -148,6 +149,8 @@ struct caller *caller_free(struct caller *caller); /* cancels if need be */
 /* First messages. */
 struct berth_buf *a_run(const char *exec_id);
 struct berth_buf *an_exec(const char *exec_id);
+/* Detached; timeout_s 0: none. */
+struct berth_buf *a_detached(const char *exec_id, int64_t timeout_s);
 struct berth_buf *a_stat(void);
 struct berth_buf *a_read(void);
 struct berth_buf *a_write(void);

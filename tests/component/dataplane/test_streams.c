@@ -60,6 +60,84 @@ START_TEST(use__old_stream__one_token_renewed_and_returned)
 }
 END_TEST
 
+/* What the adapter says of the detached command from now on. */
+static void list_says(const Berth__Data__V1__ListProcessesResponse *list,
+                      enum berth_reason reason)
+{
+    pthread_mutex_lock(&rig->mutex);
+    rig->n_steps = 1;
+    rig->steps[0] = (struct step){ACT_ANSWER, .n = reason ? 0 : 1, .reason = reason,
+                                  .message = &list->base};
+    pthread_mutex_unlock(&rig->mutex);
+}
+
+/* A detached command's stream has ended: its token is held for as long as it runs, is given
+ * back while the sandbox is paused, and for good when it has ended. */
+START_TEST(use__detached_command__held_while_it_runs)
+{
+    Berth__Data__V1__ListProcessesResponse running =
+        BERTH__DATA__V1__LIST_PROCESSES_RESPONSE__INIT;
+    Berth__Data__V1__ListProcessesResponse ended =
+        BERTH__DATA__V1__LIST_PROCESSES_RESPONSE__INIT;
+    Berth__Data__V1__Process one = BERTH__DATA__V1__PROCESS__INIT, *list[] = {&one};
+    unsigned n_renewed, n_calls;
+
+    one.exec_id = (char *)"e1";
+    running.n_processes = 1;
+    running.processes = list;
+    begin(&(struct dataplane_options){.use_after_ms = 50, .use_renew_ms = 50},
+          (struct step){ACT_ANSWER, .n = 1, .size = 10, .stay = true});
+    {
+        struct caller *caller = caller_new(rig, EXEC, a_detached("e1", 60), true, true, 0);
+
+        WAIT_UNTIL(rig_count(rig, &rig->n_renew) >= 1);
+        list_says(&running, BERTH_REASON_NONE);
+        caller_free(caller);
+    }
+    n_renewed = rig_count(rig, &rig->n_renew);
+    WAIT_UNTIL(rig_count(rig, &rig->n_renew) >= n_renewed + 3 &&
+               rig_count(rig, &rig->n_calls) >= 4);
+    ck_assert_uint_eq(rig_count(rig, &rig->n_end), 0);
+    ck_assert_uint_eq(rig_count(rig, &rig->n_tokens), 1);
+    ck_assert_str_eq(rig->calls[1].sandbox_id, "sb-1");
+    list_says(&running, BERTH_REASON_SANDBOX_PAUSED);
+    WAIT_UNTIL(rig_count(rig, &rig->n_end) == 1);
+    n_calls = rig_count(rig, &rig->n_calls);
+    WAIT_UNTIL(rig_count(rig, &rig->n_calls) >= n_calls + 2);
+    list_says(&running, BERTH_REASON_NONE);
+    WAIT_UNTIL(rig_count(rig, &rig->n_tokens) == 2);
+    list_says(&ended, BERTH_REASON_NONE);
+    WAIT_UNTIL(rig_count(rig, &rig->n_end) == 2);
+    WAIT_UNTIL(!rig->dp->n_lingers);
+}
+END_TEST
+
+/* One without a time limit would hold it for ever: it has none once its stream has ended. Nor
+ * has one whose end was told, nor one that is not detached. */
+START_TEST(use__detached_for_ever_or_over__none)
+{
+    struct berth_buf *firsts[] = {a_detached("e1", 0), an_exec("e2"), a_detached("e3", 60)};
+
+    begin(&(struct dataplane_options){.use_after_ms = 20, .use_renew_ms = 20},
+          (struct step){ACT_ANSWER, .n = 1, .size = 10, .stay = true});
+    for (unsigned i = 0; i < BERTH_COUNT(firsts); i++) {
+        struct caller *caller;
+
+        rig->steps[0].stay = i < 2;
+        caller = caller_new(rig, EXEC, firsts[i], true, true, 0);
+        if (i < 2)
+            WAIT_UNTIL(rig_count(rig, &rig->n_tokens) == i + 1);
+        else
+            ck_assert_int_eq(caller_wait(caller, NULL), BERTH_OK);
+        caller_free(caller);
+        if (i < 2)
+            WAIT_UNTIL(rig_count(rig, &rig->n_end) == i + 1);
+        ck_assert_uint_eq(rig->dp->n_lingers, 0);
+    }
+    ck_assert_uint_eq(rig_count(rig, &rig->n_calls), BERTH_COUNT(firsts));
+}
+END_TEST
+
 /* A control plane that fails or is away stops no stream, and is asked again. */
 START_TEST(use__renewal_fails__stream_goes_on)
 {
@@ -269,6 +347,8 @@ int main(void)
     tcase_set_timeout(streams, 90);
     tcase_add_checked_fixture(streams, NULL, teardown);
     tcase_add_test(streams, use__old_stream__one_token_renewed_and_returned);
+    tcase_add_test(streams, use__detached_command__held_while_it_runs);
+    tcase_add_test(streams, use__detached_for_ever_or_over__none);
     tcase_add_test(streams, use__renewal_fails__stream_goes_on);
     tcase_add_test(streams, use__data_plane_ends__tokens_returned_or_given_up);
     tcase_add_test(streams, stall__silent_adapter__backend_timeout);

@@ -244,6 +244,8 @@ END_TEST
 
 /* ------------------------------------------------------------------- at its word */
 
+static bool calls_only; /* of what settle() asks for */
+
 static enum berth_reason settle(const char *session, int action, const char *box,
                                 int64_t unless_ms, int *ret_result)
 {
@@ -274,6 +276,7 @@ static enum berth_reason settle(const char *session, int action, const char *box
     unless.nanos = (int32_t)(unless_ms % 1000 * 1000000);
     if (unless_ms)
         req.unless_active_after = &unless;
+    req.calls_only = calls_only;
     reason = town_call(town.control[0], "/berth.control.v1.InternalService/SettleSession", &req,
                        &berth__control__v1__settle_session_response__descriptor, WAIT_MS, &resp,
                        NULL);
@@ -307,7 +310,16 @@ START_TEST(settle__idle__rests_or_goes_on)
         ck_assert_str_eq(town_box(&town, "a", &outcome), box);
         ck_assert_int_eq(outcome, BERTH__CONTROL__V1__RESOLVE_OUTCOME__RESOLVE_OUTCOME_USED);
     }
-    fake_find(town.fake, box)->last_active_ms = 0;
+    /* What runs on by itself spares it from idling, not from the end of its lifetime. */
+    fake_find(town.fake, box)->last_call_ms = now_ms - 1000;
+    ck_assert_int_eq(settle("a", ACTION(IDLE_KILL), box, now_ms, &result), BERTH_REASON_NONE);
+    ck_assert_int_eq(result, RESULT(IN_USE));
+    calls_only = true;
+    fake_find(town.fake, box)->last_call_ms = now_ms + 60001;
+    ck_assert_int_eq(settle("a", ACTION(IDLE_KILL), box, now_ms + 60000, &result),
+                     BERTH_REASON_NONE);
+    ck_assert_int_eq(result, RESULT(IN_USE));
+    fake_find(town.fake, box)->last_call_ms = now_ms - 1000;
     {
         const char *token = copy(town_begin(&town, "a"));
 

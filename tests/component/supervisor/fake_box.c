@@ -141,6 +141,8 @@ static void be_supervisor(struct fake_box *box, const struct engine_limits *limi
         snprintf(path, sizeof path, "%s/cgroup.procs", box->memory);
         env.v1_procs_fd[env.n_v1++] = open(path, O_WRONLY | O_CLOEXEC);
     }
+    snprintf(path, sizeof path, "%s/active", box->dir);
+    env.active_fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     snprintf(path, sizeof path, "%s/log", box->dir);
     log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
     null_fd = open("/dev/null", O_RDWR);

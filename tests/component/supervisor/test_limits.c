@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 #include "common/time/time.h"
 #include "tests/component/supervisor/fake_box.h"
@@ -31,6 +32,15 @@ static void open_forgetful_box(void)
     fake_box_open(&box, &limits, 0);
 }
 
+static void open_ticking_box(void)
+{
+    static struct engine_limits limits;
+
+    limits = engine_default_limits;
+    limits.tick_ms = 20;
+    fake_box_open(&box, &limits, 0);
+}
+
 static void open_small_box(void)
 {
     fake_box_open(&box, NULL, 64 << 20);
@@ -50,6 +60,39 @@ static void wait_for_count(int n)
         poll(NULL, 0, 5);
     }
 }
+
+static int64_t ms_of(struct timespec time)
+{
+    return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
+}
+
+/* A command that runs keeps its sandbox in use, though nobody calls: also the first, of which
+ * nothing is ever heard again. */
+START_TEST(active__left_running__used_and_not_called)
+{
+    struct wire_start start = command("e1", "sleep 300");
+    struct outcome got = {0};
+    struct client client;
+    struct stat called, now;
+    char path[128];
+    int64_t until = berth_tick_ms() + 10000;
+
+    start.detach = true;
+    client_open(&client, &box);
+    client_start(&client, &start);
+    client_event(&client, &got);
+    client_close(&client);
+    outcome_free(&got);
+    snprintf(path, sizeof path, "%s/active", box.dir);
+    ck_assert_int_eq(stat(path, &called), 0);
+    do {
+        ck_assert_msg(berth_tick_ms() < until, "it counts as unused");
+        poll(NULL, 0, 5);
+        ck_assert_int_eq(stat(path, &now), 0);
+    } while (ms_of(now.st_mtim) < ms_of(called.st_mtim) + 100);
+    ck_assert_int_le(ms_of(now.st_atim), ms_of(called.st_mtim));
+}
+END_TEST
 
 /* Caller gone for good: the command is ended after a while; taken over by a repeat: it is not.
  */
@@ -173,7 +216,7 @@ int main(void)
 {
     Suite *suite = suite_create("supervisor/limits");
     TCase *quick = tcase_create("small limits"), *forgetful = tcase_create("few results"),
-          *small = tcase_create("little memory");
+          *small = tcase_create("little memory"), *ticking = tcase_create("much upkeep");
     SRunner *runner = srunner_create(suite);
     int failed;
 
@@ -190,6 +233,10 @@ int main(void)
     tcase_add_checked_fixture(small, open_small_box, close_box);
     tcase_add_test(small, memory__hog__told_as_out_of_memory);
     suite_add_tcase(suite, small);
+    tcase_set_timeout(ticking, 60);
+    tcase_add_checked_fixture(ticking, open_ticking_box, close_box);
+    tcase_add_test(ticking, active__left_running__used_and_not_called);
+    suite_add_tcase(suite, ticking);
     srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);
     srunner_free(runner);

@@ -153,6 +153,26 @@ static void use(struct reaper_facts *f, const char *what)
         f->create_ms++;
 }
 
+/* What was left running keeps a sandbox awake, but not beyond its lifetime: only a call does.
+ */
+START_TEST(judge__runs_by_itself__lifetime_ends_it)
+{
+    struct reaper_facts facts = owned();
+    struct reaper_verdict got;
+
+    facts.call_ms = facts.active_ms;
+    facts.active_ms = NOW;
+    ck_assert_int_eq(reaper_judge(&facts, &limits, NOW).act, REAPER_ACT_NONE);
+    use(&facts, "lived");
+    got = reaper_judge(&facts, &limits, NOW);
+    ck_assert_int_eq(got.why, REAPER_MAX_LIFETIME);
+    ck_assert(got.calls_only);
+    ck_assert_int_ge(got.unless_active_after_ms, facts.call_ms);
+    facts.call_ms = NOW - 9999;
+    ck_assert_int_eq(reaper_judge(&facts, &limits, NOW).act, REAPER_ACT_NONE);
+}
+END_TEST
+
 /* The session's own: nothing under a turn, a command or a stream. */
 static const struct {
     const char *what;
@@ -336,6 +356,7 @@ int main(void)
     tcase_add_loop_test(tcase, judge__unowned__evidence_or_left_alone, 0,
                         sizeof unowned_rows / sizeof unowned_rows[0]);
     tcase_add_test(tcase, judge__unowned__only_after_its_grace);
+    tcase_add_test(tcase, judge__runs_by_itself__lifetime_ends_it);
     tcase_add_loop_test(tcase, judge__owned__policy_and_never_in_use, 0,
                         sizeof owned_rows / sizeof owned_rows[0]);
     tcase_add_test(tcase, judge__idle__seen_coming_and_over_on_time);
