@@ -412,6 +412,9 @@ enum berth_code command_run(struct work *work, const struct command *command,
     }
     say_pending(&running);
     berth_message_free(req);
+    if (why.reason == BERTH_REASON_PROCESS_NOT_FOUND)
+        code = berth_fail(&why, BERTH_REASON_OUTCOME_UNKNOWN,
+                          "the connection broke, and the command is known no more");
     if (code && err)
         *err = why;
     return code;

@@ -1,3 +1,3 @@
 # Remove one skill. Root. $1: its name.
-rm -rf -- "/opt/berth/skills/$1"
-if [ -e "/opt/berth/skills/$1" ] || [ -L "/opt/berth/skills/$1" ]; then exit 1; fi
+rm -rf -- "$tree/$1"
+if [ -e "$tree/$1" ] || [ -L "$tree/$1" ]; then exit 1; fi

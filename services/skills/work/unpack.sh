@@ -5,6 +5,6 @@ rm -rf -- "$new"
 mkdir "$new"
 tar --extract --file="$2" --directory="$new" --numeric-owner --same-permissions
 rm -f -- "$2"
-rm -rf -- "/opt/berth/skills/$1"
-mv -T -- "$new/$1" "/opt/berth/skills/$1"
+rm -rf -- "$tree/$1"
+mv -T -- "$new/$1" "$tree/$1"
 rm -rf -- "$new"
