@@ -276,7 +276,7 @@ static void forget(void *arg)
     berth_message_free(removed);
     if (!code)
         code = forget_carry(forgotten, false, &err);
-    if (code)
+    if (code && err.reason != BERTH_REASON_CONFLICT) /* another replica was here, or it waits */
         berth_warn("a workspace that was carried is kept for now", "session",
                    forgotten->session->session_id, "blob", forgotten->carry->blob_id, "error",
                    err.text);
