@@ -15,6 +15,7 @@
 #include "common/log/log.h"
 #include "common/records/deployment.h"
 #include "common/redis/settings.h"
+#include "services/skills/catalog.h"
 #include "services/skills/janitor.h"
 #include "services/skills/operation_rpc.h"
 #include "services/skills/skills.h"
@@ -95,6 +96,10 @@ static const struct berth_method *all_methods(size_t *ret_n)
         all[n++] = skills_operation_methods[i];
     for (size_t i = 0; i < skills_n_watch_methods && n < BERTH_COUNT(all); i++)
         all[n++] = skills_watch_methods[i];
+    for (size_t i = 0; i < skills_n_catalog_methods && n < BERTH_COUNT(all); i++)
+        all[n++] = skills_catalog_methods[i];
+    for (size_t i = 0; i < skills_n_prune_methods && n < BERTH_COUNT(all); i++)
+        all[n++] = skills_prune_methods[i];
     *ret_n = n;
     return all;
 }
