@@ -275,6 +275,8 @@ class Suite:
     def spawn(self, name, command=None):
         if self.pid(name):
             return
+        if self.children.get(name):  # killed; its last thread may still hold what it had locked
+            self.children[name].wait(STOP_TIMEOUT)
         if name != "redis" and not os.access(self.binary(name), os.X_OK):
             raise SuiteError(f"{self.binary(name)} is not built")
         if name != kind_of(name):
