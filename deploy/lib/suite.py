@@ -223,6 +223,8 @@ class Suite:
             values["journal"] = self.path("journal", name + ".journal")
         if kind == "dataplane":
             values["blob_dir"] = self.path("blobs")
+        if kind == "skills":
+            values["blob_dir"] = self.path("skills")
         if kind == "adapter-local":
             values["state_dir"] = self.path("local")
         values.update(self.facts["options"].get(kind, {}))

@@ -260,7 +260,9 @@ static bool show_image(const struct cp_config *config, SandboxConfig *out)
     if (ok && !out->image->usable)
         ok = berth_set_string(&out->image->unusable_reason,
                               image->snapshot_id[0] ? "the image lives in another account"
-                                                    : "no image is published");
+                              : image->row_id[0]
+                                  ? "the image was not there any more at its backend"
+                                  : "no image is published");
     return ok;
 }
 

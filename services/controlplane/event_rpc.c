@@ -188,7 +188,7 @@ static enum berth_code check_request(struct watch *watch, struct berth_error *er
         code = berth_fail_field(err, "kinds", "must have at most %d entries", KINDS_MAX);
     for (size_t i = 0; !code && i < req->n_kinds; i++) {
         code = berth_check_enum_entry("kinds", (int)req->kinds[i],
-                                      BERTH__CONTROL__V1__EVENT_KIND__EVENT_KIND_FOREIGN_FOUND,
+                                      BERTH__CONTROL__V1__EVENT_KIND__EVENT_KIND_IMAGE_MISSING,
                                       err);
         if (!code)
             watch->kinds |= (uint64_t)1 << req->kinds[i];

@@ -3,6 +3,7 @@
 #include "common/messages/messages.h"
 #include "common/time/time.h"
 #include "services/controlplane/environment.h"
+#include "services/controlplane/heal.h"
 #include "services/controlplane/holder_steps.h"
 #include "services/controlplane/names.h"
 #include "services/controlplane/policy.h"
@@ -82,4 +83,22 @@ enum berth_code cp_make_create(const struct cp_holder *h, CreateSandboxRequest *
     }
     *ret = req;
     return BERTH_OK;
+}
+
+enum berth_code cp_note_missing(struct cp_holder *h, const struct berth_error *why,
+                                struct berth_error *err)
+{
+    const Berth__Common__V1__SessionSpec *spec = h->grant->session->spec;
+    const Berth__Common__V1__Image *image = h->grant->boot_image;
+    enum berth_code code;
+
+    if ((spec && spec->image && spec->image->source_case) ||
+        image->source_case != BERTH__COMMON__V1__IMAGE__SOURCE_SNAPSHOT_ID) {
+        if (err)
+            *err = *why;
+        return why->code;
+    }
+    code = cp_heal_image(h->cp, h->config, image->snapshot_id, err);
+    return code ? code
+                : berth_fail(err, BERTH_REASON_CONFLICT, "the image of the config is missing");
 }

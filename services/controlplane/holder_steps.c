@@ -673,6 +673,8 @@ enum berth_code cp_step_create(struct cp_holder *h, bool *ret_done, struct berth
         *ret_done = !h->doomed;
     } else if (why.reason == BERTH_REASON_SANDBOX_EXISTS) {
         code = note_exists(h, &why, err);
+    } else if (why.reason == BERTH_REASON_SNAPSHOT_NOT_FOUND) {
+        code = cp_note_missing(h, &why, err);
     } else if (err) {
         *err = why;
     }

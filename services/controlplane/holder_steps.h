@@ -72,3 +72,8 @@ CP_STEP cp_list_candidates(struct cp_holder *h, struct berth_error *err);
  * Errors: OUT_OF_MEMORY, INTERNAL_BUG. */
 CP_STEP cp_make_create(const struct cp_holder *h,
                        Berth__Backend__V1__CreateSandboxRequest **ret, struct berth_error *err);
+/* holder_create.c: the create was told that there is no such snapshot. The config's image is
+ * let go of, and binding asked again (CONFLICT); what a session brought itself is its own
+ * affair (SNAPSHOT_NOT_FOUND). */
+CP_STEP cp_note_missing(struct cp_holder *h, const struct berth_error *why,
+                        struct berth_error *err);

@@ -36,6 +36,9 @@ BERTH_MUST_CHECK enum berth_code image_format(const json_t *list, char **ret,
 /* An accepted bundle as an entry; owned; NULL: no memory. warnings: borrowed, may be NULL. */
 json_t *image_skill(const struct bundle_verdict *verdict, const json_t *warnings,
                     const char *operation_id, uint64_t generation, int64_t now_ms);
+/* As stored with an operation: {code, severity (of skills.proto), file, line, message}; owned;
+ * NULL: no memory. */
+json_t *image_findings(const struct findings *findings, bool only_warnings);
 /* As the API shows it, READY; owned; NULL: no memory. */
 Berth__Skills__V1__Skill *image_show(const char *tenant, const char *config_id,
                                      const json_t *skill);
@@ -72,8 +75,9 @@ enum image_start {
 enum image_start image_judge_start(struct ledger *now, const char *operation_id,
                                    const char *row_id);
 
-/* Has the live image grown so much that the next one is built from the base template? factor:
- * of the size of its skills, beyond slack; 0 each: no such limit. */
+/* Has the live image grown so much that the next one is built from the base template? Its
+ * layers beyond slack are more than factor times its skills, or it is larger than max and they
+ * are a quarter more; 0 each: no such limit. */
 struct image_growth {
     uint64_t factor, slack_bytes, max_bytes;
 };

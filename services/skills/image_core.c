@@ -74,9 +74,12 @@ enum image_start image_judge_start(struct ledger *now, const char *operation_id,
 
 bool image_is_bloated(const struct berth_snapshot_row *live, const struct image_growth *growth)
 {
-    if (growth->max_bytes && live->image_bytes > growth->max_bytes)
+    uint64_t bytes =
+        live->image_bytes > growth->slack_bytes ? live->image_bytes - growth->slack_bytes : 0;
+
+    /* Where nothing can be gained, nothing is done. By division, so that nothing runs over. */
+    if (growth->max_bytes && live->image_bytes > growth->max_bytes &&
+        bytes / 5 > live->skills_bytes / 4)
         return true;
-    /* By division, so that nothing runs over. */
-    return growth->factor && live->image_bytes > growth->slack_bytes &&
-           (live->image_bytes - growth->slack_bytes) / growth->factor > live->skills_bytes;
+    return growth->factor && bytes / growth->factor > live->skills_bytes;
 }

@@ -148,6 +148,32 @@ json_t *image_skill(const struct bundle_verdict *verdict, const json_t *warnings
     return NULL;
 }
 
+json_t *image_findings(const struct findings *findings, bool only_warnings)
+{
+    static const int severities[FINDING_SEVERITIES] = {
+        [FINDING_NOTE] = BERTH__SKILLS__V1__SEVERITY__SEVERITY_NOTE,
+        [FINDING_WARNING] = BERTH__SKILLS__V1__SEVERITY__SEVERITY_WARNING,
+        [FINDING_ERROR] = BERTH__SKILLS__V1__SEVERITY__SEVERITY_ERROR,
+    };
+    json_t *list = json_array();
+
+    for (size_t i = 0; list && i < findings->n; i++) {
+        const struct finding *finding = &findings->list[i];
+        enum finding_severity severity = finding_severity(finding->code);
+
+        if (only_warnings && severity != FINDING_WARNING)
+            continue;
+        if (json_array_append_new(
+                list, json_pack("{s:s,s:i,s:s,s:i,s:s}", "code", finding_name(finding->code),
+                                "severity", severities[severity], "file", finding->file, "line",
+                                (int)finding->line, "message", finding->message)) < 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
 /* ---------------------------------------------------------------------------- show */
 
 static const char *text_of(const json_t *object, const char *key)

@@ -6,6 +6,7 @@
 #include "berth/control/v1/control.pb-c.h"
 #include "common/log/log.h"
 #include "common/messages/messages.h"
+#include "common/time/time.h"
 #include "services/skills/ledger.h"
 
 typedef Berth__Common__V1__BackendTarget BackendTarget;
@@ -15,11 +16,13 @@ typedef Berth__Control__V1__ListTargetsResponse ListTargetsResponse;
 enum {
     PAGE_SIZE = 100,
     PAGES_MAX = 10000,
+    SWEEP_MS = 3600 * 1000,
 };
 
 struct skills_janitor {
     struct skills *skills;
     int64_t interval_ms;
+    int64_t swept_tick; /* of the blob store; 0: never */
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t wake;
@@ -251,6 +254,10 @@ static void *run(void *arg)
             break;
         pthread_mutex_unlock(&janitor->mutex);
         run_round(janitor);
+        if (!janitor->swept_tick || berth_tick_ms() - janitor->swept_tick > SWEEP_MS) {
+            janitor->swept_tick = berth_tick_ms();
+            skills_sweep(janitor->skills);
+        }
         pthread_mutex_lock(&janitor->mutex);
     }
     pthread_mutex_unlock(&janitor->mutex);

@@ -12,3 +12,6 @@ BERTH_MUST_CHECK enum berth_code skills_janitor_new(struct skills *skills, int64
                                                     struct berth_error *err);
 /* Waits for the round under way. NULL is fine; returns NULL. */
 struct skills_janitor *skills_janitor_free(struct skills_janitor *janitor);
+
+/* sweep.c: once; the janitor does it once an hour. */
+void skills_sweep(struct skills *skills);

@@ -1,5 +1,5 @@
-/* skills - snapshots of sessions, the ledger of all snapshots, and bundles of skills judged.
- * (Installing them is still to come.)
+/* skills - skills installed into images, snapshots of sessions, and the ledger of all
+ * snapshots.
  *
  * Called by: everybody (SnapshotService, SkillService).
  * Calls:     controlplane (routes, use tokens, targets, maintenance sessions), dataplane (what
@@ -7,7 +7,9 @@
  *            i/snapshot).
  * Files:     snapshot_rpc.c decodes and encodes; snapshot_make.c makes one; ledger.c knows
  *            every key; backend.c the peers; janitor.c finishes what was left behind. upload.c
- *            receives a bundle, bundle/ judges it, work/ installs it, install.c answers.
+ *            receives a bundle, bundle/ judges it, install.c answers; operation*.c queue what
+ *            is to be done, chain*.c carry it out in the sandbox of work/, image*.c make it
+ *            live; blobs.c keeps bundles.
  */
 #include <stdio.h>
 
@@ -15,7 +17,9 @@
 #include "common/log/log.h"
 #include "common/records/deployment.h"
 #include "common/redis/settings.h"
+#include "services/skills/blobs.h"
 #include "services/skills/catalog.h"
+#include "services/skills/chain.h"
 #include "services/skills/janitor.h"
 #include "services/skills/operation_rpc.h"
 #include "services/skills/skills.h"
@@ -26,12 +30,15 @@ struct settings {
     char *key_file, *key_command, *suite_key;
     char *journal;
     bool journal_skip_damaged;
-    char *controlplane, *dataplane;
+    char *controlplane, *dataplane, *binding;
     char *adapter_local, *adapter_docker, *adapter_e2b, *adapter_cube;
     int64_t snapshot_timeout, build_lease, janitor_interval;
     int64_t backend_calls;
     char *spool;
     int64_t bundle_bytes, uploads, upload_idle, upload_timeout;
+    char *blob_dir;
+    int64_t operations, operation_timeout, command_timeout;
+    int64_t image_growth, image_slack, image_max;
 };
 
 #define KEY(field, type, value, doc)                                                           \
@@ -58,6 +65,7 @@ static const struct berth_config_key keys[] = {
     KEY(dataplane, STR, "",
         "target of the data plane, by which skills are installed; empty: its socket in "
         "run_dir"),
+    KEY(binding, STR, "", "target of binding; empty: its socket in run_dir"),
     KEY(adapter_local, STR, "", "target of the adapter of backend local; empty: its socket"),
     KEY(adapter_docker, STR, "", "of backend docker"),
     KEY(adapter_e2b, STR, "", "of backend e2b"),
@@ -74,6 +82,22 @@ static const struct berth_config_key keys[] = {
     KEY(uploads, INT, "4", "bundles received and judged at once, at most"),
     KEY(upload_idle, MS, "30s", "an upload of which nothing comes for so long is given up"),
     KEY(upload_timeout, MS, "10m", "an upload that is not whole by then is given up"),
+    KEY(blob_dir, STR, "",
+        "folder that bundles and the logs of operations are kept in, shared by replicas; "
+        "empty: "
+        "nothing can be installed"),
+    KEY(operations, INT, "8",
+        "changes of images carried out at once, at most; one at a time of each config"),
+    KEY(operation_timeout, MS, "1h",
+        "longest time for one of them; what is left to an external installer comes on top"),
+    KEY(command_timeout, MS, "15m", "longest time for one command of an installation"),
+    KEY(image_growth, INT, "4",
+        "an image whose layers are so many times as big as its skills is built anew from the "
+        "base template by the next operation; 0: never"),
+    KEY(image_slack, INT, "268435456", "bytes of layers that are left out of that"),
+    KEY(image_max, INT, "17179869184",
+        "bytes of layers from which on that is done where they are a quarter more than the "
+        "skills; 0: never"),
 };
 #undef KEY
 
@@ -112,6 +136,9 @@ static void skills_free(struct skills *skills)
     skills->auth = berth_auth_free(skills->auth);
     skills->watches = skills_watches_free(skills->watches);
     skills->janitor = skills_janitor_free(skills->janitor);
+    skills->chain = skills_chain_free(skills->chain);
+    skills->blobs = skills_blobs_free(skills->blobs);
+    skills->binding = berth_channel_free(skills->binding);
     skills->controlplane = berth_channel_free(skills->controlplane);
     skills->dataplane = berth_channel_free(skills->dataplane);
     for (size_t i = 0; i < skills->n_adapters; i++)
@@ -142,6 +169,8 @@ static enum berth_code open_peers(struct skills *skills, const struct settings *
     if (!code)
         code = berth_peer_channel(skills->runtime, "dataplane", c->dataplane, NULL,
                                   &skills->dataplane, err);
+    code =
+        berth_peer_channel(skills->runtime, "binding", c->binding, NULL, &skills->binding, err);
     for (size_t i = 0; !code && i < BERTH_COUNT(adapters); i++) {
         skills->adapters[i].backend = adapters[i].backend;
         code = berth_peer_channel(skills->runtime, adapters[i].peer, adapters[i].target,
@@ -211,6 +240,39 @@ static enum berth_code make_gate(struct skills *skills, struct berth_error *err)
     return BERTH_OK;
 }
 
+static enum berth_code check_chain(const struct settings *c, struct berth_error *err)
+{
+    if (c->operations < 1 || c->operations > 64)
+        return berth_fail_field(err, "operations", "must be 1 to 64");
+    if (c->operation_timeout < 1000)
+        return berth_fail_field(err, "operation_timeout", "must be at least 1 second");
+    if (c->command_timeout < 1000)
+        return berth_fail_field(err, "command_timeout", "must be at least 1 second");
+    if (c->image_growth < 0 || c->image_slack < 0 || c->image_max < 0)
+        return berth_fail_field(err, "image_growth", "must not be negative");
+    return BERTH_OK;
+}
+
+static enum berth_code make_chain(struct skills *skills, const struct settings *c,
+                                  struct berth_error *err)
+{
+    const struct skills_chain_options options = {
+        .max_running = (unsigned)c->operations,
+        .timeout_ms = c->operation_timeout,
+        .step_timeout_ms = c->command_timeout,
+        .growth = {.factor = (uint64_t)c->image_growth,
+                   .slack_bytes = (uint64_t)c->image_slack,
+                   .max_bytes = (uint64_t)c->image_max},
+    };
+    enum berth_code code = check_chain(c, err);
+
+    if (!code && *c->blob_dir)
+        code = skills_blobs_new(c->blob_dir, &skills->blobs, err);
+    else if (!code)
+        berth_warn("blob_dir is not set: bundles are judged, and not installed");
+    return code ? code : skills_chain_new(skills, &options, &skills->chain, err);
+}
+
 static enum berth_code start(const void *config, const struct berth_runtime *runtime,
                              void **ret_service, struct berth_error *err)
 {
@@ -261,6 +323,10 @@ static enum berth_code start(const void *config, const struct berth_runtime *run
     if (!code)
         code = berth_records_start(skills->records, err);
     if (!code)
+        code = make_chain(skills, c, err);
+    if (!code)
+        code = skills_chain_start(skills->chain, err);
+    if (!code)
         code = skills_janitor_new(skills, c->janitor_interval, &skills->janitor, err);
     if (code)
         return code;
@@ -304,7 +370,7 @@ int main(int argc, char **argv)
     const struct berth_method *methods = all_methods(&n_methods);
     const struct berth_service service = {
         .name = "skills",
-        .doc = "snapshots of sessions and their ledger; bundles of skills",
+        .doc = "skills in images, snapshots of sessions, and the ledger of all",
         .port = 7402,
         .keys = keys,
         .n_keys = BERTH_COUNT(keys),

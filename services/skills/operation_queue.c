@@ -5,6 +5,7 @@
 #include "common/crypto/crypto.h"
 #include "common/ids/ids.h"
 #include "common/records/deployment.h"
+#include "services/skills/chain.h"
 #include "services/skills/ledger.h"
 #include "services/skills/operation_impl.h"
 
@@ -310,5 +311,7 @@ enum berth_code operation_queue(struct skills *skills, struct operation *operati
         operation_yield(i);
         code = try_once(&q, &done, ret_is_repeat, err);
     }
+    if (!code && done)
+        skills_chain_kick(skills, operation->tenant_id, operation->config_id);
     return code || done ? code : operation_contended(err);
 }

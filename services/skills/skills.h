@@ -22,6 +22,7 @@ enum {
 };
 
 struct skills_blobs;
+struct skills_chain;
 struct skills_janitor;
 struct skills_watches;
 
@@ -34,6 +35,7 @@ struct skills {
     struct berth_records *records;
     struct berth_channel *controlplane;
     struct berth_channel *dataplane; /* for maintenance sessions; NULL in some tests */
+    struct berth_channel *binding;   /* to tell sessions of a new image */
     struct {
         const char *backend;
         struct berth_channel *channel;
@@ -51,6 +53,7 @@ struct skills {
     atomic_uint n_uploads;
     atomic_bool store_checked;
     struct skills_blobs *blobs; /* NULL: blob_dir is not set, nothing can be installed */
+    struct skills_chain *chain; /* NULL in some tests */
     struct skills_janitor *janitor;
     struct skills_watches *watches; /* of operations */
     struct berth_introspect introspect;

@@ -401,6 +401,7 @@ enum berth_code skills_open_install(void *service, struct berth_stream *stream,
     upload->skills = service;
     upload->stream = stream;
     upload->bundle.fd = upload->bundle.spool_fd = -1;
+    (void)berth_actor(berth_stream_call(stream), upload->bundle.actor);
     *ret_ops = &stream_ops;
     *ret_ctx = upload;
     upload->whole = berth_loop_timer(berth_stream_loop(stream),

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "berth/skills/v1/skills.pb-c.h"
+#include "common/auth/auth.h"
 #include "services/skills/bundle/judge.h"
 #include "services/skills/skills.h"
 
@@ -13,6 +14,7 @@ struct skills_bundle {
     uint64_t size;
     uint8_t sha256[32]; /* of them */
     int spool_fd;       /* what is in verdict.bundle */
+    char actor[BERTH_ACTOR_SIZE];
     struct bundle_verdict verdict;
 };
 

@@ -573,7 +573,13 @@ void town_open(struct town *town, const struct town_options *options)
     start_planes(town, options);
     if (options->skills) {
         describe(&town->skills, town, "skills", "sk");
+        if (options->skills_program)
+            snprintf(town->skills.texts[0], sizeof town->skills.texts[0], "%s/%s",
+                     getenv("BERTH_BUILD_DIR") ? getenv("BERTH_BUILD_DIR") : "build",
+                     options->skills_program);
         add(&town->skills, "--listen=");
+        add(&town->skills, "--binding=unix:%s/binding.sock", town->binding.run_dir);
+        add(&town->skills, "--blob_dir=%s/blobs", town->dir);
         add(&town->skills, "--key_file=%s/suite.key", town->dir);
         add(&town->skills, "--journal=%s/skills.journal", town->dir);
         add(&town->skills, "--controlplane=unix:%s/controlplane.sock", town->planes[0].run_dir);

@@ -58,6 +58,7 @@ struct town_options {
     const char *duplicate_grace; /* NULL: the same */
     const char *build_lease;     /* of skills; NULL: 15s */
     const char *skills_args[4];  /* more of its settings; NULL: no more */
+    const char *skills_program;  /* in place of berth-skills, under the build folder; or NULL */
     const char *lock_lease;      /* "": 60s */
     const char *verify;          /* verify_interval; NULL: 30s */
     const char *heartbeat;       /* event_heartbeat; NULL: 15s */

@@ -4,37 +4,15 @@
 #include <stdio.h>
 
 #include "common/crypto/crypto.h"
-#include "tests/component/controlplane/town.h"
+#include "tests/component/skills/uploads.h"
 #include "tests/lib/skill_bundles.h"
 
-#define INSTALL "/berth.skills.v1.SkillService/InstallSkill"
 #define TYPE(name) (&berth__skills__v1__##name##__descriptor)
-
-typedef Berth__Skills__V1__InstallSkillOpen InstallSkillOpen;
-typedef Berth__Skills__V1__InstallSkillRequest InstallSkillRequest;
-typedef Berth__Skills__V1__InstallSkillResponse InstallSkillResponse;
 
 enum { BUNDLE_BYTES = 100000, UPLOADS = 8 };
 
 static struct town town;
 static struct berth_loop *loop;
-
-/* One upload: an open (unless no_open), then the bytes in chunks. */
-struct upload {
-    const InstallSkillOpen *open; /* NULL: none is sent */
-    const uint8_t *data;
-    size_t size, chunk;
-    bool open_twice, stays_open;
-    /* of the loop until ended */
-    struct berth_stream *stream;
-    size_t sent;
-    unsigned n_messages;
-    struct berth_buf *answer;
-    pthread_mutex_t mutex;
-    bool waits, ended; /* all was sent and it stays open; the status is known */
-    enum berth_code code;
-    struct berth_error err;
-};
 
 static void open_with(const char *first, const char *second)
 {
@@ -66,135 +44,17 @@ static void close_town(void)
     berth_loop_free(loop);
 }
 
-static struct berth_buf *next_message(struct upload *upload)
-{
-    InstallSkillRequest req = BERTH__SKILLS__V1__INSTALL_SKILL_REQUEST__INIT;
-    unsigned n = upload->n_messages++, opens = upload->open ? 1 + upload->open_twice : 0;
-
-    if (n < opens) {
-        req.message_case = BERTH__SKILLS__V1__INSTALL_SKILL_REQUEST__MESSAGE_OPEN;
-        req.open = (InstallSkillOpen *)upload->open;
-        return berth_buf_pack(&req.base);
-    }
-    if (upload->sent == upload->size)
-        return NULL;
-    req.message_case = BERTH__SKILLS__V1__INSTALL_SKILL_REQUEST__MESSAGE_DATA;
-    req.data.data = (uint8_t *)upload->data + upload->sent;
-    req.data.len = upload->size - upload->sent < upload->chunk ? upload->size - upload->sent
-                                                               : upload->chunk;
-    upload->sent += req.data.len;
-    return berth_buf_pack(&req.base);
-}
-
-static void set(struct upload *upload, bool *flag)
-{
-    pthread_mutex_lock(&upload->mutex);
-    *flag = true;
-    pthread_mutex_unlock(&upload->mutex);
-}
-
-static void on_written(void *ctx, struct berth_stream *stream)
-{
-    struct upload *upload = ctx;
-    struct berth_buf *msg = next_message(upload);
-
-    if (msg)
-        (void)berth_stream_write(stream, msg);
-    else if (upload->stays_open)
-        set(upload, &upload->waits);
-    else
-        berth_stream_half_close(stream);
-}
-
-static void on_message(void *ctx, struct berth_stream *stream, struct berth_buf *msg)
-{
-    struct upload *upload = ctx;
-
-    if (msg) {
-        upload->answer = msg;
-        berth_stream_read(stream);
-    }
-}
-
-static void on_closed(void *ctx, struct berth_stream *stream, const struct berth_status *status)
-{
-    struct upload *upload = ctx;
-
-    (void)stream;
-    upload->stream = NULL;
-    upload->code = status->code ? berth_status_to_error(status, &upload->err) : BERTH_OK;
-    set(upload, &upload->ended);
-}
-
-static void begin(void *arg)
-{
-    static const struct berth_stream_ops ops = {
-        .message = on_message, .written = on_written, .closed = on_closed};
-    const struct berth_call_options options = {.timeout_ms = WAIT_MS};
-    struct upload *upload = arg;
-
-    upload->stream = berth_channel_stream(town.snap, INSTALL, &options, loop, &ops, upload);
-    ck_assert_ptr_nonnull(upload->stream);
-    on_written(upload, upload->stream);
-    berth_stream_read(upload->stream);
-}
-
 static void start(struct upload *upload)
 {
-    pthread_mutex_init(&upload->mutex, NULL);
-    if (!upload->chunk)
-        upload->chunk = 64 << 10;
-    berth_loop_post(loop, begin, upload);
-}
-
-static void wait_for(struct upload *upload, const bool *flag)
-{
-    int64_t end_tick = berth_tick_ms() + WAIT_MS;
-
-    for (bool is_set = false; !is_set;) {
-        pthread_mutex_lock(&upload->mutex);
-        is_set = *flag || upload->ended;
-        pthread_mutex_unlock(&upload->mutex);
-        ck_assert_int_lt(berth_tick_ms(), end_tick);
-        if (!is_set)
-            usleep(1000);
-    }
-}
-
-static void cancel(void *arg)
-{
-    struct upload *upload = arg;
-
-    if (upload->stream)
-        berth_stream_cancel(upload->stream);
-}
-
-/* The reason; NONE and *ret when it went well. */
-static enum berth_reason finish(struct upload *upload, InstallSkillResponse **ret)
-{
-    ProtobufCMessage *message = NULL;
-
-    wait_for(upload, &upload->ended);
-    if (upload->answer && !upload->code)
-        ck_assert_int_eq(
-            berth_buf_decode(TYPE(install_skill_response), upload->answer, &message, NULL),
-            BERTH_OK);
-    berth_buf_unref(upload->answer);
-    pthread_mutex_destroy(&upload->mutex);
-    if (upload->code)
-        return upload->err.reason;
-    ck_assert_ptr_nonnull(message);
-    if (ret)
-        *ret = (InstallSkillResponse *)message;
-    else
-        berth_message_free(message);
-    return BERTH_REASON_NONE;
+    upload->town = &town;
+    upload->loop = loop;
+    upload_start(upload);
 }
 
 static enum berth_reason run(struct upload *upload, InstallSkillResponse **ret)
 {
     start(upload);
-    return finish(upload, ret);
+    return upload_finish(upload, ret);
 }
 
 static InstallSkillOpen open_of(const char *config_id)
@@ -419,8 +279,8 @@ START_TEST(upload__cancelled__place_given_back)
         ck_assert_int_lt(berth_tick_ms(), end_tick);
     ck_assert_int_eq(run(&one_more, NULL), BERTH_REASON_OVERLOADED);
     for (size_t i = 0; i < UPLOADS; i++) {
-        berth_loop_post(loop, cancel, &held[i]);
-        (void)finish(&held[i], NULL);
+        upload_cancel(&held[i]);
+        (void)upload_finish(&held[i], NULL);
         ck_assert_int_eq(held[i].code, BERTH_CANCELLED);
     }
     while (reason == BERTH_REASON_OVERLOADED) {
@@ -445,12 +305,12 @@ START_TEST(upload__silent__given_up)
     struct upload upload = {.open = &open, .stays_open = true}, none = {.stays_open = true};
 
     start(&upload);
-    ck_assert_int_eq(finish(&upload, NULL), BERTH_REASON_DEADLINE);
+    ck_assert_int_eq(upload_finish(&upload, NULL), BERTH_REASON_DEADLINE);
     while (count_spools() > 0)
         ck_assert_int_lt(berth_tick_ms(), end_tick);
     none.data = (const uint8_t *)"";
     start(&none);
-    ck_assert_int_eq(finish(&none, NULL), BERTH_REASON_DEADLINE);
+    ck_assert_int_eq(upload_finish(&none, NULL), BERTH_REASON_DEADLINE);
 }
 END_TEST
 
@@ -474,7 +334,7 @@ START_TEST(upload__trickling__given_up)
     struct upload upload = {.open = &open, .stays_open = true};
 
     start(&upload);
-    wait_for(&upload, &upload.waits);
+    upload_wait(&upload, &upload.waits);
     for (bool ended = false; !ended;) {
         berth_loop_post(loop, send_one_more, &upload);
         usleep(20000);
@@ -484,7 +344,7 @@ START_TEST(upload__trickling__given_up)
         ck_assert_int_lt(berth_tick_ms(), end_tick);
     }
     berth_loop_stop(loop); /* nothing of this upload is left in it */
-    ck_assert_int_eq(finish(&upload, NULL), BERTH_REASON_DEADLINE);
+    ck_assert_int_eq(upload_finish(&upload, NULL), BERTH_REASON_DEADLINE);
 }
 END_TEST
 

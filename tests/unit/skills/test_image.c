@@ -161,6 +161,8 @@ START_TEST(is_bloated__grown_past_a_limit__from_base)
     ck_assert(!image_is_bloated(&live, &growth));
     growth.max_bytes = 503;
     ck_assert(image_is_bloated(&live, &growth));
+    live.skills_bytes = 400; /* they are worth it */
+    ck_assert(!image_is_bloated(&live, &growth));
     live = (struct berth_snapshot_row){0}; /* not known */
     growth.factor = 4;
     ck_assert(!image_is_bloated(&live, &growth));
