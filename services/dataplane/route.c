@@ -18,6 +18,8 @@ static enum berth_code decode_policy(const Berth__Control__V1__ResolveRouteRespo
         code = berth_check_duration("command_timeout_max", resp->command_timeout_max->seconds,
                                     resp->command_timeout_max->nanos, BERTH_DATA_TIMEOUT_MAX_MS,
                                     &policy.timeout_max_ms, err);
+    if (resp->maintenance) /* an installation has limits of its own */
+        policy.timeout_max_ms = 0;
     if (code == BERTH_OK)
         *ret = policy;
     return code;

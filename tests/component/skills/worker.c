@@ -56,6 +56,7 @@ static enum berth_code upload(struct worker *worker, const char *path, struct be
     BERTH_AUTO(close) int tar_fd = -1;
     struct bundle_source source = {.fd = fd};
     struct stat about;
+    int64_t begin_tick;
     enum berth_code code;
 
     if (fd < 0 || fstat(fd, &about) < 0)
@@ -78,9 +79,14 @@ static enum berth_code upload(struct worker *worker, const char *path, struct be
                                 &tar_fd, err);
     if (!code && fstat(tar_fd, &about) < 0)
         code = berth_fail(err, BERTH_REASON_INTERNAL_BUG, NULL);
-    return code ? code
-                : work_upload(worker->work, worker->verdict.skill.name, tar_fd,
-                              (uint64_t)about.st_size, err);
+    if (code)
+        return code;
+    begin_tick = berth_tick_ms();
+    code = work_upload(worker->work, worker->verdict.skill.name, tar_fd,
+                       (uint64_t)about.st_size, err);
+    if (!code)
+        printf("uploaded %" PRId64 "\n", berth_tick_ms() - begin_tick);
+    return code;
 }
 
 static enum berth_code verify(struct worker *worker, struct berth_error *err)

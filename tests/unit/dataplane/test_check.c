@@ -197,6 +197,23 @@ static void setup(void)
     resp.endpoint = &endpoint;
 }
 
+/* A config's limit on its commands is not one on those that prepare its image. */
+START_TEST(dp_route_decode__maintenance__no_limit_of_the_config)
+{
+    struct dp_route route;
+
+    duration.seconds = 3;
+    resp.command_timeout_max = &duration;
+    ck_assert_int_eq(dp_route_decode(&dp, &resp, &route, NULL), BERTH_OK);
+    ck_assert_int_eq(route.policy.timeout_max_ms, 3000);
+    dp_route_deinit(&route);
+    resp.maintenance = true;
+    ck_assert_int_eq(dp_route_decode(&dp, &resp, &route, NULL), BERTH_OK);
+    ck_assert_int_eq(route.policy.timeout_max_ms, 0);
+    dp_route_deinit(&route);
+}
+END_TEST
+
 /* A good route carries the endpoint whole and the command policy. */
 START_TEST(dp_route_decode__good__packed_and_policy)
 {
@@ -301,6 +318,7 @@ int main(void)
     tcase_add_loop_test(check, dp_status_judge__bare__reason, 0, (int)BERTH_COUNT(status_rows));
     tcase_add_test(check, dp_status_judge__foreign_details__bare);
     tcase_add_test(check, dp_route_decode__good__packed_and_policy);
+    tcase_add_test(check, dp_route_decode__maintenance__no_limit_of_the_config);
     tcase_add_loop_test(check, dp_route_decode__of_no_use__reason, 0,
                         (int)BERTH_COUNT(route_rows));
     suite_add_tcase(suite, check);
