@@ -239,6 +239,8 @@ static enum berth_code take_event(struct running *running, const ProcessEvent *e
     default: /* a heartbeat, or of a later version */
         return BERTH_OK;
     }
+    if (bytes->len == 0)
+        return BERTH_OK;
     running->printed_bytes += bytes->len;
     if (running->printed_bytes > COMMAND_PRINTED_MAX)
         return berth_fail(err, BERTH_REASON_GATE_FAILED,
