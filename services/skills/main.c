@@ -9,7 +9,8 @@
  *            every key; backend.c the peers; janitor.c finishes what was left behind. upload.c
  *            receives a bundle, bundle/ judges it, install.c answers; operation*.c queue what
  *            is to be done, chain*.c carry it out in the sandbox of work/, image*.c make it
- *            live; blobs.c keeps bundles.
+ *            live; blobs.c keeps bundles; catalog*.c say what an image holds, prune*.c free
+ *            those of before.
  */
 #include <stdio.h>
 
