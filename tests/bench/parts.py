@@ -1,6 +1,8 @@
 """parts.py - what is measured. Each part is one function of a Bench."""
 import os
+import shutil
 import socket
+import subprocess
 import time
 
 import rival
@@ -283,6 +285,33 @@ def peak_kib(bench, name):
         return next(int(line.split()[1]) for line in file if line.startswith("VmHWM:"))
 
 
+# ------------------------------------------------------------------- workspaces
+
+def carry(bench):
+    """a rebuild that carries 256 MiB in 500 files against `tar | tar` of the same"""
+    n = bench.n(500)
+    bench.client.resolve("carry", config="local")
+    bench.client.run("carry", f"for i in $(seq {n}); do head -c 524288 /dev/urandom > f$i; done; sync", timeout=60)
+    seen = {"rebuild": [], "tar": []}
+    there = bench.suite.path("carried")
+    for _ in range(5):
+        bench.client.run("carry", "true")  # the sign that the tar of before may go
+        box = bench.client.session("carry").sandbox.sandbox_id
+        here = bench.suite.path("local", "sandboxes", box, "upper", "workspace")
+        os.makedirs(there)
+        start = time.perf_counter()
+        subprocess.run(f"tar -C {here} -c . | tar -C {there} -x", shell=True, check=True)
+        seen["tar"].append(time.perf_counter() - start)
+        shutil.rmtree(there)
+        bench.suite.flip()
+        start = time.perf_counter()
+        bench.client.resolve("carry")
+        seen["rebuild"].append(time.perf_counter() - start)
+    bench.table.ratio_at_most(f"rebuild with {n // 2} MiB in {n} files, median", median(seen["rebuild"]) * 1000, "ms", "`tar | tar`",
+                              median(seen["tar"]) * 1000, 1.5)
+    bench.client.delete("carry")
+
+
 # ------------------------------------------------------------------- many streams, size
 
 def idle_streams(bench):
@@ -372,5 +401,5 @@ def freeze(bench):
 
 
 # growth comes last: the sweeps over what it leaves would be in every other part.
-ALL = {"resolve": warm_resolve, "true": run_true, "create": create, "snapshot": from_snapshot, "gigabyte": gigabyte,
+ALL = {"resolve": warm_resolve, "true": run_true, "create": create, "snapshot": from_snapshot, "gigabyte": gigabyte, "carry": carry,
        "rival": rival.versus, "streams": idle_streams, "size": idle_size, "freeze": freeze, "growth": growth}

@@ -30,7 +30,8 @@ enum {
     SOCKET_FD = 3,
     SOCKET_BUFFER = 8 << 20,
     CHILDREN_MAX = 64,
-    N_OWN_FDS = 3, /* socket, signals, rules; then the supervisors' */
+    LATER_NICE = 10, /* of what an operation leaves to be done behind its answer */
+    N_OWN_FDS = 3,   /* socket, signals, rules; then the supervisors' */
     SWEEP_EVERY_MS = 60000,
     SWEEP_SOON_MS = 300, /* after something died: others may die along with it */
     MEASURE_SHARE = 10,  /* of a processor at most one part in so many is spent on measuring */
@@ -241,8 +242,11 @@ static _Noreturn void run_operation(struct loop *loop, struct operation *op, ope
     (void)respond(SOCKET_FD, op, code, &err);
     /* The adapter need not wait for the rest, nor hang on because of it. */
     close(SOCKET_FD);
-    if (op->afterwards)
+    if (op->afterwards) {
+        /* What is removed is waited for by nobody, what is made in its place may be. */
+        (void)setpriority(PRIO_PROCESS, 0, LATER_NICE);
         op->afterwards(&loop->spawner);
+    }
     _exit(0);
 }
 
