@@ -412,20 +412,28 @@ static void end(struct chain_run *run)
                    run->grant.operation.operation_id, "error", err.text);
 }
 
-/* Behind the flip: what is left undone here is bookkeeping, and told. */
-static void finish(struct chain_run *run)
+/* Ours, or that of an earlier start. */
+static void close_session(struct chain_run *run)
 {
-    struct operation *operation = &run->grant.operation;
+    const struct operation *operation = &run->grant.operation;
     struct berth_error err = {0};
 
-    (void)!chain_step(run, STEP(FLIPPED), 96, NULL);
-    chain_mark_stale(run);
-    (void)!chain_step(run, STEP(MARKED_STALE), 98, NULL);
     if (run->work)
         run->work = work_close(run->work, true);
     else if (operation->session_id[0] && chain_delete_session(run, operation->session_id, &err))
         berth_warn("a maintenance session is left to the reaper", "session",
                    operation->session_id, "error", err.text);
+}
+
+/* Behind the flip: what is left undone here is bookkeeping, and told. */
+static void finish(struct chain_run *run)
+{
+    struct operation *operation = &run->grant.operation;
+
+    (void)!chain_step(run, STEP(FLIPPED), 96, NULL);
+    chain_mark_stale(run);
+    (void)!chain_step(run, STEP(MARKED_STALE), 98, NULL);
+    close_session(run);
     pthread_mutex_lock(&run->mutex);
     operation->session_id[0] = 0;
     pthread_mutex_unlock(&run->mutex);
@@ -454,6 +462,8 @@ static void conclude(struct chain_run *run, enum berth_code code, const struct b
                    "error", err->text);
     if (!code && run->flipped)
         finish(run);
+    else if (code && !leaves && !atomic_load(&run->lost) && !atomic_load(run->stopping))
+        close_session(run);
     /* At the end of the process the next start takes the sandbox away: that may take long. */
     run->work = work_close(run->work, !atomic_load(run->stopping));
     stop_beating(run);

@@ -73,6 +73,8 @@ static enum berth_code settle(struct skills *skills, const struct ledger *seen_i
 
         if (outcome->state)
             snprintf(row->state, sizeof row->state, "%s", outcome->state);
+        if (outcome->state && strcmp(outcome->state, "superseded") == 0)
+            row->supersede_ms = ledger.now_ms;
         if (outcome->found) {
             snprintf(row->snapshot_id, sizeof row->snapshot_id, "%s",
                      outcome->found->snapshot_id);
@@ -121,15 +123,33 @@ static enum berth_code delete_unshared(struct skills *skills, BackendTarget *tar
     return skills_delete_at(skills, target, snapshot_id, NULL, err);
 }
 
-/* A skill image whose installation will not come back for it: that one is begun again long
- * before the time of the backend's call is over. */
+/* Will its operation come back for it? */
+static bool is_queued(const struct ledger *ledger, const struct berth_snapshot_row *row)
+{
+    return row->operation_id[0] && strstr(ledger->queue, row->operation_id);
+}
+
+/* A skill image that its operation, begun again, finds by the ledger; without one it is over:
+ * what is being made is given up, and what was made and is not live can be pruned. */
 static enum berth_code settle_image(struct skills *skills, const struct ledger *ledger,
                                     const struct berth_snapshot_row *row,
                                     struct berth_error *err)
 {
-    if (!ledger_is_settled(ledger, row))
-        return BERTH_OK;
-    return settle(skills, ledger, row, &(struct outcome){.state = "abandoned"}, err);
+    bool queued = is_queued(ledger, row);
+
+    if (ledger_is_orphan(ledger, row, skills->build_lease_ms) &&
+        (!queued || ledger_is_settled(ledger, row)))
+        return settle(skills, ledger, row, &(struct outcome){.state = "abandoned"}, err);
+    if (strcmp(row->state, "active") == 0 && !queued && !ledger_is_live(ledger, row) &&
+        ledger->now_ms - row->beat_ms > skills->build_lease_ms)
+        return settle(skills, ledger, row, &(struct outcome){.state = "superseded"}, err);
+    return BERTH_OK;
+}
+
+static bool is_image(const struct berth_snapshot_row *row)
+{
+    return strcmp(row->origin, "skills") == 0 &&
+           (strcmp(row->state, "building") == 0 || strcmp(row->state, "active") == 0);
 }
 
 /* What the build may have left behind, by the name that the ledger planned for it. */
@@ -165,10 +185,10 @@ static enum berth_code look_at(struct skills *skills, BackendTarget *target,
 {
     if (!skills_same_account(target, row->account))
         return BERTH_OK; /* nothing there can be judged under another account */
+    if (is_image(row))
+        return settle_image(skills, ledger, row, err);
     if (ledger_is_orphan(ledger, row, skills->build_lease_ms))
-        return strcmp(row->origin, "skills") == 0
-                   ? settle_image(skills, ledger, row, err)
-                   : settle_orphan(skills, target, ledger, row, err);
+        return settle_orphan(skills, target, ledger, row, err);
     if (strcmp(row->state, "abandoned") == 0)
         return clean_abandoned(skills, target, ledger, row, err);
     /* Whoever began it may still be at it, and may be refused and take it back. */

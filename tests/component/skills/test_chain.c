@@ -528,6 +528,29 @@ START_TEST(install__killed_under_the_backend__carried_on)
 }
 END_TEST
 
+/* The same, and the backend cannot be asked what it made: given up, and cleaned by its name. */
+START_TEST(install__backend_away_after_a_kill__given_up_and_cleaned)
+{
+    char id[ID_SIZE];
+
+    fake_script(town.fake, FAKE_SNAPSHOT, FAKE_HOLD_AFTER, 0, 1);
+    ck_assert_int_eq(install("aa", "1", id, NULL), BERTH_REASON_NONE);
+    fake_wait_held(town.fake, 1);
+    process_kill(&town.skills);
+    fake_script(town.fake, FAKE_LIST_SNAPSHOTS, FAKE_REFUSE, BERTH_REASON_BACKEND_UNAVAILABLE,
+                1000);
+    fake_release(town.fake);
+    process_start(&town.skills);
+    ck_assert_str_eq(end_of(id), "BACKEND_UNAVAILABLE");
+    ck_assert_uint_eq(fake_snapshots_alive(town.fake), 1);
+    fake_script(town.fake, FAKE_LIST_SNAPSHOTS, FAKE_OBEY, 0, 0);
+    wait_snapshots(0);
+    ck_assert_uint_eq(count_rows("building"), 0);
+    ck_assert_uint_eq(image().generation, 0);
+    wait_alive(0);
+}
+END_TEST
+
 /* The pointer moves under an installation: it begins anew, from the one that is live. */
 START_TEST(install__pointer_moved__begun_anew)
 {
@@ -640,6 +663,7 @@ int main(void)
     tcase_add_test(all, install__many_at_once__all_in_the_image);
     tcase_add_test(all, install__killed_anywhere__finished_once);
     tcase_add_test(all, install__killed_under_the_backend__carried_on);
+    tcase_add_test(all, install__backend_away_after_a_kill__given_up_and_cleaned);
     tcase_add_test(all, install__pointer_moved__begun_anew);
     tcase_add_test(all, install__account_rotated__from_the_base);
     tcase_add_test(all, image__missing__healed_by_the_base);
