@@ -275,6 +275,19 @@ class Client:
                 yield pb.skills.InstallSkillRequest(data=bundle[at:at + (1 << 20)])
         return self.skills.InstallSkill(requests(), timeout=timeout)
 
+    def operation(self, operation_id):
+        return self.skills.GetOperation(pb.skills.GetOperationRequest(
+            tenant_id=self.tenant, operation_id=operation_id)).operation
+
+    def watch_operation(self, operation_id, after_seq=0, timeout=None):
+        """Its messages until it has ended."""
+        return self.skills.WatchOperation(pb.skills.WatchOperationRequest(
+            tenant_id=self.tenant, operation_id=operation_id, after_seq=after_seq), timeout=timeout)
+
+    def list_skills(self, **of):
+        """of: config_id= or session_id=."""
+        return self.skills.ListSkills(pb.skills.ListSkillsRequest(tenant_id=self.tenant, **of))
+
     def snapshot(self, session, display_name="", timeout=None):
         return self.snapshots.CreateSnapshot(pb.skills.CreateSnapshotRequest(
             session=self.ref(session), display_name=display_name), timeout=timeout).snapshot

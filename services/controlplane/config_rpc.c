@@ -177,7 +177,7 @@ CP_HANDLER(create_config)
 {
     struct cp *cp = service;
     const CreateConfigRequest *req = (const CreateConfigRequest *)message;
-    struct berth_channel *adapter = NULL;
+    const struct cp_adapter *adapter;
     enum berth_code code = cp_check_config(req->config, false, err);
 
     (void)ret_resp;

@@ -86,3 +86,14 @@ def npm_package(name, version="1.0.0", **more):
                  "package/index.js": f"module.exports = '{name} {version}';\n".encode(),
                  "package/cmd.js": (b"#!/usr/bin/env node\nconsole.log(require('./index.js'));\n", 0o755)}, "tar.gz")
     return f"{name}-{version}.tgz", data
+
+
+def lock_of(dependencies, name, version="1.0.0"):
+    """package-lock.json of a package with these: {name: (file name, bytes)} of npm_package()."""
+    def entry(each, data):
+        return {"version": "1.0.0", "resolved": f"https://registry.invalid/{each}/-/{each}-1.0.0.tgz",
+                "integrity": "sha512-" + base64.b64encode(hashlib.sha512(data).digest()).decode()}
+    return json.dumps({
+        "name": name, "version": version, "lockfileVersion": 3, "requires": True,
+        "packages": {"": {"name": name, "version": version, "dependencies": {each: "1.0.0" for each in dependencies}}} |
+        {"node_modules/" + each: entry(each, data) for each, (_, data) in dependencies.items()}}).encode()

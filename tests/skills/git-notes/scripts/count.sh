@@ -1,0 +1,3 @@
+#!/bin/sh
+# How many commits there are.
+git rev-list --count HEAD
