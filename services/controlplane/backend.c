@@ -6,16 +6,12 @@
 
 enum { ENDPOINT_SIZE = 2200 };
 
-enum berth_code cp_adapter_find(struct cp *cp, const char *backend,
-                                const struct cp_adapter **ret, struct berth_error *err)
+enum berth_code cp_adapter_find(struct cp *cp, const char *backend, struct berth_channel **ret,
+                                struct berth_error *err)
 {
-    for (size_t i = 0; i < cp->n_adapters; i++) {
-        if (strcmp(cp->adapters[i].backend, backend) == 0) {
-            *ret = &cp->adapters[i];
-            return BERTH_OK;
-        }
-    }
-    return berth_fail_field(err, "config.backend", "must be local, docker, e2b or cube");
+    *ret = berth_adapters_find(&cp->adapters, backend);
+    return *ret ? BERTH_OK
+                : berth_fail_field(err, "config.backend", "must be local, docker, e2b or cube");
 }
 
 enum berth_code cp_backend_call(struct cp *cp, const char *backend, const char *path,
@@ -26,7 +22,7 @@ enum berth_code cp_backend_call(struct cp *cp, const char *backend, const char *
 {
     struct berth_metadata trace = {.key = "traceparent", .value = traceparent};
     struct berth_call_options options = {.timeout_ms = timeout_ms};
-    const struct cp_adapter *adapter;
+    struct berth_channel *adapter = NULL;
     ProtobufCMessage *resp;
     enum berth_code code = cp_adapter_find(cp, backend, &adapter, err);
 
@@ -37,7 +33,7 @@ enum berth_code cp_backend_call(struct cp *cp, const char *backend, const char *
         options.metadata = &trace;
         options.n_metadata = 1;
     }
-    code = berth_channel_call(adapter->channel, path, req, resp_type, &options, &resp, err);
+    code = berth_channel_call(adapter, path, req, resp_type, &options, &resp, err);
     if (code) {
         BERTH_ERROR_SET(err, backend, backend);
         return code;

@@ -6,7 +6,7 @@
 
 /* The adapter of a backend. Errors: FIELD_INVALID: no such backend is known. */
 BERTH_MUST_CHECK enum berth_code cp_adapter_find(struct cp *cp, const char *backend,
-                                                 const struct cp_adapter **ret,
+                                                 struct berth_channel **ret,
                                                  struct berth_error *err);
 
 /* One call. traceparent: of the call this belongs to, or NULL. *ret_resp is owned.

@@ -88,7 +88,7 @@ static bool find_veto(struct cp *cp, const SandboxConfig *config, CheckConfigRes
 static bool find_backend(struct cp *cp, const SandboxConfig *config, CheckConfigResponse *out,
                          bool *reachable)
 {
-    const struct cp_adapter *adapter;
+    struct berth_channel *adapter = NULL;
     struct berth_error why;
 
     if (!*reachable || cp_adapter_find(cp, config->backend, &adapter, &why) == BERTH_OK)

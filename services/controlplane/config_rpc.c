@@ -177,7 +177,7 @@ CP_HANDLER(create_config)
 {
     struct cp *cp = service;
     const CreateConfigRequest *req = (const CreateConfigRequest *)message;
-    const struct cp_adapter *adapter;
+    struct berth_channel *adapter = NULL;
     enum berth_code code = cp_check_config(req->config, false, err);
 
     (void)ret_resp;

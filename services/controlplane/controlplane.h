@@ -12,6 +12,7 @@
 #include "common/journal/records.h"
 #include "common/redis/redis.h"
 #include "common/rpc/rpc.h"
+#include "common/svc/adapters.h"
 #include "common/svc/svc.h"
 #include "services/controlplane/bulkhead.h"
 #include "services/controlplane/cache.h"
@@ -20,17 +21,10 @@
 #include "services/controlplane/verified.h"
 
 enum {
-    CP_BACKENDS_MAX = 4,
     CP_CAS_TRIES = 8, /* of a record's read, decide, write */
     CP_CALL_TIMEOUT_MS =
         10000, /* of a call to a peer that is not a create, connect or delete */
     CP_TURN_TOKEN_MAX = 256,
-};
-
-/* One adapter: a backend's name and the way to it. */
-struct cp_adapter {
-    const char *backend;
-    struct berth_channel *channel;
 };
 
 struct cp {
@@ -46,8 +40,7 @@ struct cp {
     struct cp_recover *recover;
     struct berth_channel *binding;
     struct berth_channel *mover; /* the data plane, for workspaces; NULL: they do not move */
-    struct cp_adapter adapters[CP_BACKENDS_MAX];
-    size_t n_adapters;
+    struct berth_adapters adapters;
     struct cp_cache *cache;
     struct cp_bulkhead *bulkhead;
     struct cp_locks *locks;

@@ -59,6 +59,20 @@ CP_STEP cp_holder_commit(struct cp_holder *h, Berth__Binding__V1__CommitRequest 
 CP_STEP cp_holder_pause(struct cp_holder *h, const char *sandbox_id, bool *ret_gone,
                         struct berth_error *err);
 
+/* Until when a call that changes something may take effect: well before the lock may be lost.
+ * False: it must not be sent any more. */
+bool cp_begin_call(struct cp_holder *h, int64_t *ret_left_ms,
+                   Google__Protobuf__Timestamp *not_after, struct berth_error *err);
+/* A call to the config's backend, within timeout_ms. */
+CP_STEP cp_adapter_call(struct cp_holder *h, const char *path, const ProtobufCMessage *req,
+                        const ProtobufCMessageDescriptor *resp_type, int64_t timeout_ms,
+                        void *ret, struct berth_error *err);
+/* Is the error about the sandbox that was asked for, and says that it is gone? */
+bool cp_says_gone(const struct berth_error *err, const char *sandbox_id);
+/* That of a call under this grant. */
+struct plan_intent cp_new_intent(struct cp_holder *h, enum plan_intent_kind kind,
+                                 const char *sandbox_id);
+
 /* Redis' time, or a little before it: the clock that intents end by. */
 int64_t cp_holder_now_ms(const struct cp_holder *h);
 

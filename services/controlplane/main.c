@@ -30,7 +30,7 @@ struct settings {
     bool journal_skip_damaged;
     char *binding;
     char *dataplane;
-    char *adapter_local, *adapter_docker, *adapter_e2b, *adapter_cube;
+    struct berth_adapter_settings adapters;
     int64_t verify_interval, resolve_timeout;
     int64_t backend_calls;
     char *allow_private_targets;
@@ -65,10 +65,7 @@ static const struct berth_config_key keys[] = {
     KEY(dataplane, STR, "",
         "target of the data plane that moves workspaces; empty: its socket in run_dir; off: "
         "none"),
-    KEY(adapter_local, STR, "", "target of the adapter of backend local; empty: its socket"),
-    KEY(adapter_docker, STR, "", "of backend docker"),
-    KEY(adapter_e2b, STR, "", "of backend e2b"),
-    KEY(adapter_cube, STR, "", "of backend cube"),
+    BERTH_ADAPTER_KEYS(struct settings, adapters),
     KEY(verify_interval, MS, "30s",
         "how long a sandbox counts as running after it was seen, where the config names "
         "nothing"),
@@ -114,8 +111,7 @@ static void cp_free(struct cp *cp)
     cp->locks = cp_locks_free(cp->locks);
     cp->binding = berth_channel_free(cp->binding);
     cp->mover = berth_channel_free(cp->mover);
-    for (size_t i = 0; i < cp->n_adapters; i++)
-        berth_channel_free(cp->adapters[i].channel);
+    berth_adapters_close(&cp->adapters);
     cp->verified = cp_verified_free(cp->verified);
     cp->keyring = berth_keyring_free(cp->keyring);
     cp->redis = berth_redis_free(cp->redis);
@@ -126,31 +122,14 @@ BERTH_DEFINE_AUTO(struct cp *, cp_free)
 static enum berth_code open_peers(struct cp *cp, const struct settings *c,
                                   struct berth_error *err)
 {
-    static const struct berth_channel_options adapter_options = {
-        .unavailable = BERTH_REASON_ADAPTER_UNAVAILABLE};
-    const struct {
-        const char *backend, *peer, *target;
-    } adapters[] = {
-        {"local", "adapter-local", c->adapter_local},
-        {"docker", "adapter-docker", c->adapter_docker},
-        {"e2b", "adapter-e2b", c->adapter_e2b},
-        {"cube", "adapter-cube", c->adapter_cube},
-    };
     enum berth_code code =
         berth_peer_channel(cp->runtime, "binding", c->binding, NULL, &cp->binding, err);
 
     if (!code && strcmp(c->dataplane, "off") != 0)
         code =
             berth_peer_channel(cp->runtime, "dataplane", c->dataplane, NULL, &cp->mover, err);
-    for (size_t i = 0; !code && i < BERTH_COUNT(adapters); i++) {
-        struct cp_adapter *adapter = &cp->adapters[cp->n_adapters];
-
-        adapter->backend = adapters[i].backend;
-        code = berth_peer_channel(cp->runtime, adapters[i].peer, adapters[i].target,
-                                  &adapter_options, &adapter->channel, err);
-        if (!code)
-            cp->n_adapters++;
-    }
+    if (!code)
+        code = berth_adapters_open(cp->runtime, &c->adapters, 0, &cp->adapters, err);
     return code;
 }
 

@@ -29,7 +29,7 @@ struct build {
     enum berth_code code;
     struct berth_error err;
     struct cp_config *config;
-    const struct cp_adapter *to;
+    struct berth_channel *to;
 };
 
 static void free_if_over(struct build *build)
@@ -97,9 +97,9 @@ static void open_adapter(struct build *build)
     ask.recipe = req->recipe;
     msg = berth_buf_pack(&ask.base);
     if (msg)
-        build->adapter = berth_channel_stream(build->to->channel,
-                                              "/berth.backend.v1.TemplateService/BuildTemplate",
-                                              &options, build->loop, &adapter_ops, build);
+        build->adapter =
+            berth_channel_stream(build->to, "/berth.backend.v1.TemplateService/BuildTemplate",
+                                 &options, build->loop, &adapter_ops, build);
     if (!build->adapter) {
         (void)berth_fail(&build->err, BERTH_REASON_OUT_OF_MEMORY, NULL);
         finish(build, build->err.code, &build->err);

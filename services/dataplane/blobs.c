@@ -3,8 +3,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "common/crypto/crypto.h"
 #include "common/ids/ids.h"
@@ -18,14 +20,29 @@
 enum {
     NAME_SIZE = 160,
     FLUSH_SIZE = 16 << 20,
-    TRIES_MAX = 16,           /* a directory that is removed while it is made */
-    TMP_KEEP_MS = 3600 * 1000 /* since it was written to */
+    TRIES_MAX = 16,            /* a directory that is removed while it is made */
+    TMP_KEEP_MS = 3600 * 1000, /* since it was written to */
+    TICK_MAX_MS = 20,
+    FRESH_MAX = 16,
+    FRESH_MS = 60 * 1000, /* what was written here so lately is still in memory */
+};
+
+/* A blob as it was when this process had written it. */
+struct fresh {
+    dev_t dev;
+    ino_t ino;
+    off_t size;
+    struct timespec changed; /* st_ctim: no write passes it by */
+    int64_t tick_ms;         /* 0: none */
 };
 
 struct blobs {
     int fd;
     uint64_t max_bytes;
     int64_t keep_ms;
+    pthread_mutex_t mutex; /* for all below */
+    struct fresh fresh[FRESH_MAX];
+    unsigned next_fresh;
 };
 
 /* Behind the content. */
@@ -42,6 +59,7 @@ struct blob {
     struct berth_sha256 *hash;
     uint64_t size, end; /* end: of one that is read */
     uint64_t flushed;   /* this much is on its way to the disk */
+    bool fresh;         /* it is read as it was written a moment ago: nothing to compare */
     uint8_t sha256[32];
 };
 
@@ -83,17 +101,70 @@ enum berth_code blobs_new(const struct blobs_options *options, struct blobs **re
         close(fd);
         return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
     }
-    *blobs = (struct blobs){fd, options->max_bytes, options->keep_ms};
+    *blobs =
+        (struct blobs){.fd = fd, .max_bytes = options->max_bytes, .keep_ms = options->keep_ms};
+    pthread_mutex_init(&blobs->mutex, NULL);
     *ret = blobs;
     return BERTH_OK;
 }
 
 struct blobs *blobs_free(struct blobs *blobs)
 {
-    if (blobs)
-        close(blobs->fd);
+    if (!blobs)
+        return NULL;
+    close(blobs->fd);
+    pthread_mutex_destroy(&blobs->mutex);
     free(blobs);
     return NULL;
+}
+
+/* ------------------------------------------------------------------ just written */
+
+/* Whatever is written from here on has a later st_ctim, which goes by the kernel's ticks. */
+static void pass_tick(const struct timespec *changed)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+    struct timespec now;
+
+    for (int i = 0; i < TICK_MAX_MS; i++) {
+        clock_gettime(CLOCK_REALTIME_COARSE, &now);
+        if (now.tv_sec != changed->tv_sec || now.tv_nsec > changed->tv_nsec)
+            return;
+        nanosleep(&moment, NULL);
+    }
+}
+
+static void note_fresh(struct blob *blob)
+{
+    struct blobs *blobs = blob->blobs;
+    struct stat st;
+
+    if (fstat(blob->fd, &st) < 0)
+        return;
+    pass_tick(&st.st_ctim);
+    pthread_mutex_lock(&blobs->mutex);
+    blobs->fresh[blobs->next_fresh++ % FRESH_MAX] =
+        (struct fresh){st.st_dev, st.st_ino, st.st_size, st.st_ctim, berth_tick_ms()};
+    pthread_mutex_unlock(&blobs->mutex);
+}
+
+/* Nobody has touched it since this process wrote it, a moment ago. */
+static bool is_fresh(struct blobs *blobs, const struct stat *st)
+{
+    int64_t since_ms = berth_tick_ms() - FRESH_MS;
+    bool found = false;
+
+    pthread_mutex_lock(&blobs->mutex);
+    for (size_t i = 0; i < FRESH_MAX && !found; i++) {
+        const struct fresh *fresh = &blobs->fresh[i];
+
+        found = fresh->tick_ms && fresh->tick_ms > since_ms && fresh->dev == st->st_dev &&
+                fresh->ino == st->st_ino && fresh->size == st->st_size &&
+                fresh->changed.tv_sec == st->st_ctim.tv_sec &&
+                fresh->changed.tv_nsec == st->st_ctim.tv_nsec;
+    }
+    pthread_mutex_unlock(&blobs->mutex);
+    return found;
 }
 
 static int open_dir(int dir_fd, const char *name)
@@ -256,6 +327,7 @@ enum berth_code blob_commit(struct blob *blob, int64_t not_after_ms, struct bert
     blob->tmp[0] = 0;
     if (fsync(blob->dir_fd) < 0)
         return fail_io(err, "sync");
+    note_fresh(blob);
     return BERTH_OK;
 }
 
@@ -284,6 +356,7 @@ static enum berth_code read_trailer(struct blob *blob, struct berth_error *err)
     if (memcmp(trailer.magic, MAGIC, sizeof trailer.magic) != 0 || size != blob->end)
         return fail_changed(err);
     memcpy(blob->sha256, trailer.sha256, sizeof trailer.sha256);
+    blob->fresh = is_fresh(blob->blobs, &st);
     return BERTH_OK;
 }
 
@@ -322,6 +395,8 @@ enum berth_code blob_read(struct blob *blob, void *buf, size_t size, size_t *ret
     if (size > blob->end - blob->size)
         size = (size_t)(blob->end - blob->size);
     *ret_size = 0;
+    if (size == 0 && blob->fresh)
+        return BERTH_OK;
     if (size == 0) {
         berth_sha256_end(blob->hash, sha256);
         return memcmp(sha256, blob->sha256, sizeof sha256) == 0 ? BERTH_OK : fail_changed(err);
@@ -333,7 +408,8 @@ enum berth_code blob_read(struct blob *blob, void *buf, size_t size, size_t *ret
         return fail_io(err, "read");
     if (got == 0)
         return fail_changed(err);
-    berth_sha256_add(blob->hash, buf, (size_t)got);
+    if (!blob->fresh)
+        berth_sha256_add(blob->hash, buf, (size_t)got);
     blob->size += (uint64_t)got;
     *ret_size = (size_t)got;
     return BERTH_OK;

@@ -55,7 +55,8 @@ BERTH_MUST_CHECK enum berth_code blob_find(struct blobs *blobs,
  * DISK_FULL, STORE_UNAVAILABLE. */
 BERTH_MUST_CHECK enum berth_code blob_note_unpacked(struct blob *blob, const char *into,
                                                     struct berth_error *err);
-/* *ret_size 0: all of it was read, and is what was written. Errors: FILE_CHANGED. */
+/* *ret_size 0: all of it was read, and is what was written: compared, but for what this process
+ * wrote within the last minute and nobody has touched since. Errors: FILE_CHANGED. */
 BERTH_MUST_CHECK enum berth_code blob_read(struct blob *blob, void *buf, size_t size,
                                            size_t *ret_size, struct berth_error *err);
 

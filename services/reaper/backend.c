@@ -38,9 +38,9 @@ enum berth_code reaper_adapter_call(struct reaper *reaper, const char *backend,
                                     const ProtobufCMessageDescriptor *resp_type, void *ret,
                                     struct berth_error *err)
 {
-    for (size_t i = 0; i < reaper->n_adapters; i++)
-        if (strcmp(reaper->adapters[i].backend, backend) == 0)
-            return reaper_call(reaper->adapters[i].channel, path, req, resp_type,
-                               REAPER_CALL_TIMEOUT_MS, ret, err);
+    struct berth_channel *channel = berth_adapters_find(&reaper->adapters, backend);
+
+    if (channel)
+        return reaper_call(channel, path, req, resp_type, REAPER_CALL_TIMEOUT_MS, ret, err);
     return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "no adapter for backend '%s'", backend);
 }

@@ -23,7 +23,7 @@ enum { MINUTE_MS = 60 * 1000, DAY_MS = 24 * 60 * MINUTE_MS };
 struct settings {
     struct berth_redis_settings redis;
     char *controlplane, *binding;
-    char *adapter_local, *adapter_docker, *adapter_e2b, *adapter_cube;
+    struct berth_adapter_settings adapters;
     int64_t interval, grace, duplicate_grace, lease, act_timeout;
     int64_t budget;
 };
@@ -37,10 +37,7 @@ static const struct berth_config_key keys[] = {
     BERTH_REDIS_KEYS(struct settings, redis, "4"),
     KEY(controlplane, STR, "", "target of controlplane; empty: its socket in run_dir"),
     KEY(binding, STR, "", "target of binding; empty: its socket in run_dir"),
-    KEY(adapter_local, STR, "", "target of the adapter of backend local; empty: its socket"),
-    KEY(adapter_docker, STR, "", "of backend docker"),
-    KEY(adapter_e2b, STR, "", "of backend e2b"),
-    KEY(adapter_cube, STR, "", "of backend cube"),
+    BERTH_ADAPTER_KEYS(struct settings, adapters),
     KEY(interval, MS, "60s", "between sweeps, give or take a tenth"),
     KEY(grace, MS, "10m", "age, and time seen unowned, before anything is done to a sandbox"),
     KEY(duplicate_grace, MS, "24h", "time a second sandbox of a session is kept"),
@@ -137,8 +134,7 @@ static void reaper_free(struct reaper *reaper)
     reaper_seen_free(reaper->seen);
     berth_channel_free(reaper->controlplane);
     berth_channel_free(reaper->binding);
-    for (size_t i = 0; i < reaper->n_adapters; i++)
-        berth_channel_free(reaper->adapters[i].channel);
+    berth_adapters_close(&reaper->adapters);
     berth_redis_free(reaper->redis);
     pthread_cond_destroy(&reaper->wake);
     pthread_mutex_destroy(&reaper->mutex);
@@ -189,28 +185,14 @@ static enum berth_code check(const struct settings *c, struct berth_error *err)
 static enum berth_code open_peers(struct reaper *reaper, const struct settings *c,
                                   struct berth_error *err)
 {
-    static const struct berth_channel_options options = {.unavailable =
-                                                             BERTH_REASON_ADAPTER_UNAVAILABLE};
-    const struct {
-        const char *backend, *peer, *target;
-    } adapters[] = {
-        {"local", "adapter-local", c->adapter_local},
-        {"docker", "adapter-docker", c->adapter_docker},
-        {"e2b", "adapter-e2b", c->adapter_e2b},
-        {"cube", "adapter-cube", c->adapter_cube},
-    };
     enum berth_code code = berth_peer_channel(reaper->runtime, "controlplane", c->controlplane,
                                               NULL, &reaper->controlplane, err);
 
     if (!code)
         code = berth_peer_channel(reaper->runtime, "binding", c->binding, NULL,
                                   &reaper->binding, err);
-    for (size_t i = 0; !code && i < BERTH_COUNT(adapters); i++) {
-        reaper->adapters[i].backend = adapters[i].backend;
-        code = berth_peer_channel(reaper->runtime, adapters[i].peer, adapters[i].target,
-                                  &options, &reaper->adapters[i].channel, err);
-        reaper->n_adapters += !code;
-    }
+    if (!code)
+        code = berth_adapters_open(reaper->runtime, &c->adapters, 0, &reaper->adapters, err);
     return code;
 }
 

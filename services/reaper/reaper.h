@@ -10,13 +10,13 @@
 #include "common/errors/errors.h"
 #include "common/redis/redis.h"
 #include "common/rpc/rpc.h"
+#include "common/svc/adapters.h"
 #include "common/svc/svc.h"
 #include "services/reaper/leader.h"
 #include "services/reaper/seen.h"
 #include "services/reaper/verdict.h"
 
 enum {
-    REAPER_BACKENDS_MAX = 4,
     REAPER_CALL_TIMEOUT_MS = 15000, /* of a call that reads */
     REAPER_SEEN_MAX = 1 << 17,
 };
@@ -28,11 +28,7 @@ struct reaper {
     const struct berth_runtime *runtime;
     struct berth_redis *redis;
     struct berth_channel *controlplane, *binding;
-    struct {
-        const char *backend;
-        struct berth_channel *channel;
-    } adapters[REAPER_BACKENDS_MAX];
-    size_t n_adapters;
+    struct berth_adapters adapters;
     struct reaper_limits limits;
     int64_t interval_ms, act_timeout_ms;
     uint32_t budget;

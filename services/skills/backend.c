@@ -59,21 +59,19 @@ static enum berth_code call_adapter(struct skills *skills, const struct berth_ca
     /* Not the caller's deadline: what was begun is brought to an end. */
     const struct berth_call_options options = {
         .timeout_ms = timeout_ms, .metadata = &metadata, .n_metadata = *trace != 0};
+    struct berth_channel *channel = berth_adapters_find(&skills->adapters, backend);
     ProtobufCMessage *resp;
     enum berth_code code;
 
-    for (size_t i = 0; i < skills->n_adapters; i++) {
-        if (strcmp(skills->adapters[i].backend, backend) != 0)
-            continue;
-        code = berth_channel_call(skills->adapters[i].channel, path, req, resp_type, &options,
-                                  &resp, err);
-        if (!code)
-            memcpy(ret, &resp, sizeof resp);
-        else
-            BERTH_ERROR_SET(err, backend, backend);
-        return code;
-    }
-    return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "no adapter for backend '%s'", backend);
+    if (!channel)
+        return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "no adapter for backend '%s'",
+                          backend);
+    code = berth_channel_call(channel, path, req, resp_type, &options, &resp, err);
+    if (!code)
+        memcpy(ret, &resp, sizeof resp);
+    else
+        BERTH_ERROR_SET(err, backend, backend);
+    return code;
 }
 
 enum berth_code skills_adapter_call(struct skills *skills, const struct berth_call *call,

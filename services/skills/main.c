@@ -9,7 +9,8 @@
  *            every key; backend.c the peers; janitor.c finishes what was left behind. upload.c
  *            receives a bundle, bundle/ judges it, install.c answers; operation*.c queue what
  *            is to be done, chain*.c carry it out in the sandbox of work/, image*.c make it
- *            live; blobs.c keeps bundles.
+ *            live; blobs.c keeps bundles; catalog*.c say what an image holds, prune*.c free
+ *            those of before.
  */
 #include <stdio.h>
 
@@ -31,7 +32,7 @@ struct settings {
     char *journal;
     bool journal_skip_damaged;
     char *controlplane, *dataplane, *binding;
-    char *adapter_local, *adapter_docker, *adapter_e2b, *adapter_cube;
+    struct berth_adapter_settings adapters;
     int64_t snapshot_timeout, build_lease, janitor_interval;
     int64_t backend_calls;
     char *spool;
@@ -66,10 +67,7 @@ static const struct berth_config_key keys[] = {
         "target of the data plane, by which skills are installed; empty: its socket in "
         "run_dir"),
     KEY(binding, STR, "", "target of binding; empty: its socket in run_dir"),
-    KEY(adapter_local, STR, "", "target of the adapter of backend local; empty: its socket"),
-    KEY(adapter_docker, STR, "", "of backend docker"),
-    KEY(adapter_e2b, STR, "", "of backend e2b"),
-    KEY(adapter_cube, STR, "", "of backend cube"),
+    BERTH_ADAPTER_KEYS(struct settings, adapters),
     KEY(snapshot_timeout, MS, "10m", "longest time a backend gets to make a snapshot"),
     KEY(build_lease, MS, "15s",
         "a build whose process gives no sign of life so long is taken over"),
@@ -141,8 +139,7 @@ static void skills_free(struct skills *skills)
     skills->binding = berth_channel_free(skills->binding);
     skills->controlplane = berth_channel_free(skills->controlplane);
     skills->dataplane = berth_channel_free(skills->dataplane);
-    for (size_t i = 0; i < skills->n_adapters; i++)
-        berth_channel_free(skills->adapters[i].channel);
+    berth_adapters_close(&skills->adapters);
     skills->records = berth_records_free(skills->records);
     skills->keyring = berth_keyring_free(skills->keyring);
     skills->redis = berth_redis_free(skills->redis);
@@ -153,16 +150,6 @@ BERTH_DEFINE_AUTO(struct skills *, skills_free)
 static enum berth_code open_peers(struct skills *skills, const struct settings *c,
                                   struct berth_error *err)
 {
-    static const struct berth_channel_options options = {
-        .unavailable = BERTH_REASON_ADAPTER_UNAVAILABLE, .max_in_flight = PER_ADAPTER};
-    const struct {
-        const char *backend, *peer, *target;
-    } adapters[] = {
-        {"local", "adapter-local", c->adapter_local},
-        {"docker", "adapter-docker", c->adapter_docker},
-        {"e2b", "adapter-e2b", c->adapter_e2b},
-        {"cube", "adapter-cube", c->adapter_cube},
-    };
     enum berth_code code = berth_peer_channel(skills->runtime, "controlplane", c->controlplane,
                                               NULL, &skills->controlplane, err);
 
@@ -171,12 +158,9 @@ static enum berth_code open_peers(struct skills *skills, const struct settings *
                                   &skills->dataplane, err);
     code =
         berth_peer_channel(skills->runtime, "binding", c->binding, NULL, &skills->binding, err);
-    for (size_t i = 0; !code && i < BERTH_COUNT(adapters); i++) {
-        skills->adapters[i].backend = adapters[i].backend;
-        code = berth_peer_channel(skills->runtime, adapters[i].peer, adapters[i].target,
-                                  &options, &skills->adapters[i].channel, err);
-        skills->n_adapters += !code;
-    }
+    if (!code)
+        code = berth_adapters_open(skills->runtime, &c->adapters, PER_ADAPTER,
+                                   &skills->adapters, err);
     return code;
 }
 

@@ -82,14 +82,6 @@ static bool wait_for(struct waiter *waiter, int64_t ms)
     return status == 0;
 }
 
-static struct berth_channel *channel_of(struct skills *skills, const char *backend)
-{
-    for (size_t i = 0; i < skills->n_adapters; i++)
-        if (strcmp(skills->adapters[i].backend, backend) == 0)
-            return skills->adapters[i].channel;
-    return NULL;
-}
-
 /* The backend may take minutes; the sandbox stays protected for as long, and the row ours. */
 static void wait_for_backend(struct making *m, struct waiter *waiter)
 {
@@ -116,7 +108,8 @@ static enum berth_code call_backend(struct making *m, const CreateSnapshotReques
                                     CreateSnapshotResponse **ret, struct berth_error *err)
 {
     const struct berth_call_options options = {.timeout_ms = m->skills->snapshot_timeout_ms};
-    struct berth_channel *channel = channel_of(m->skills, req->target->backend);
+    struct berth_channel *channel =
+        berth_adapters_find(&m->skills->adapters, req->target->backend);
     struct waiter waiter = {.mutex = PTHREAD_MUTEX_INITIALIZER};
     pthread_condattr_t attr;
 

@@ -17,6 +17,24 @@ const char *prune_reason(enum prune_verdict verdict)
     return names[verdict];
 }
 
+/* Another row names the same snapshot, and does not go before this one: of images that were
+ * published again and have all had their time the older rows go first, and the snapshot with
+ * the last. */
+static bool is_kept(const struct ledger *ledger, const struct berth_snapshot_row *row)
+{
+    for (size_t i = 0; i < ledger->n_rows; i++) {
+        const struct berth_snapshot_row *other = &ledger->rows[i];
+
+        if (strcmp(other->row_id, row->row_id) == 0 ||
+            strcmp(other->snapshot_id, row->snapshot_id) != 0 ||
+            strcmp(other->state, "deleted") == 0 || strcmp(other->state, "abandoned") == 0)
+            continue;
+        if (strcmp(other->state, "superseded") != 0 || other->generation < row->generation)
+            return true;
+    }
+    return false;
+}
+
 enum prune_verdict prune_judge(const struct ledger *ledger,
                                const struct berth_snapshot_row *row, int64_t retention_ms,
                                bool used)
@@ -30,7 +48,7 @@ enum prune_verdict prune_judge(const struct ledger *ledger,
     /* Active and not (yet) live: it is about to be. */
     if (ledger_is_live(ledger, row) || strcmp(row->state, "superseded") != 0)
         return PRUNE_LIVE;
-    if (ledger_is_shared(ledger, row))
+    if (is_kept(ledger, row))
         return PRUNE_SHARED;
     if (used)
         return PRUNE_IN_USE;

@@ -215,6 +215,26 @@ static enum berth_code set_state(const struct pruning *p, const char *row_id, co
     return berth_fail(err, BERTH_REASON_CONFLICT, NULL);
 }
 
+/* The snapshot itself stays while another row names it. */
+static enum berth_code delete_unshared(const struct pruning *p,
+                                       Berth__Common__V1__BackendTarget *target,
+                                       const char *row_id, const char *snapshot_id,
+                                       struct berth_error *err)
+{
+    struct ledger ledger = {0};
+    const struct berth_snapshot_row *row;
+    bool shared;
+    enum berth_code code =
+        ledger_read(p->skills->redis, p->req->tenant_id, p->req->config_id, &ledger, err);
+
+    if (code)
+        return code;
+    row = ledger_find(&ledger, row_id);
+    shared = row && ledger_is_shared(&ledger, row);
+    ledger_deinit(&ledger);
+    return shared ? BERTH_OK : skills_delete_at(p->skills, target, snapshot_id, NULL, err);
+}
+
 /* Condemned before: nothing boots from it any more. Whatever does not end here is carried on by
  * the janitor. */
 static bool delete_one(const struct pruning *p, Berth__Common__V1__BackendTarget *target,
@@ -222,7 +242,7 @@ static bool delete_one(const struct pruning *p, Berth__Common__V1__BackendTarget
 {
     struct berth_error err = {0}, why = {0};
     bool done;
-    enum berth_code code = skills_delete_at(p->skills, target, item->snapshot_id, NULL, &err);
+    enum berth_code code = delete_unshared(p, target, row_id, item->snapshot_id, &err);
 
     if (code) {
         if (skills_is_refusal(code) && code != BERTH_UNAVAILABLE)

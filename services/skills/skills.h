@@ -13,10 +13,10 @@
 #include "common/journal/records.h"
 #include "common/redis/redis.h"
 #include "common/rpc/rpc.h"
+#include "common/svc/adapters.h"
 #include "common/svc/svc.h"
 
 enum {
-    SK_BACKENDS_MAX = 4,
     SK_CALL_TIMEOUT_MS = 30000, /* of a call that makes nothing big */
     SK_CAS_TRIES = 8,
 };
@@ -36,11 +36,7 @@ struct skills {
     struct berth_channel *controlplane;
     struct berth_channel *dataplane; /* for maintenance sessions; NULL in some tests */
     struct berth_channel *binding;   /* to tell sessions of a new image */
-    struct {
-        const char *backend;
-        struct berth_channel *channel;
-    } adapters[SK_BACKENDS_MAX];
-    size_t n_adapters;
+    struct berth_adapters adapters;
     int64_t snapshot_timeout_ms; /* of the backend's call that makes one */
     int64_t build_lease_ms;      /* a build without a sign of life for so long is taken over */
     char owner[33];              /* this process, in rows that it builds */

@@ -37,13 +37,12 @@ def schedule(seed, planes, bindings, calls, n, local):
 
 class Saboteur:
     """Carries out a schedule beside a load; two faults at a time at most. done: those that were faults; kills: processes
-    killed; flushed: when Redis was emptied."""
+    killed."""
 
     def __init__(self, city, load, faults):
         self.city, self.load, self.faults = city, load, faults
         self.kills = self.done = self.flips = 0
         self.wrong = []
-        self.flushed = []  # ns
         self.turn = threading.Lock()
         self.threads = [threading.Thread(target=self.run) for _ in range(2)]
 
@@ -91,7 +90,6 @@ class Saboteur:
             self.flips += 1
             flip(city, self.flips)
         elif kind == "flush":
-            self.flushed.append(time.monotonic_ns())
             city.redis_cli("flushall")
         else:
             city.kill_and_start(whom if whom != "-" else WHOM[kind])

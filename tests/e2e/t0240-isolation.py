@@ -158,6 +158,16 @@ def stored(suite, tenant):
     return dump
 
 
+def ended_operation(api):
+    """The id of an operation on an image, whose end is not waited for longer than need be."""
+    made = api.skills.RebuildImage(pb.skills.RebuildImageRequest(tenant_id="default", config_id="secret-config"))
+    ids = {"tenant_id": "default", "operation_id": made.operation.operation_id}
+    refusal(api.skills.CancelOperation, pb.skills.CancelOperationRequest(**ids))
+    wait_for(lambda: api.skills.GetOperation(pb.skills.GetOperationRequest(**ids)).operation.HasField("end_time"), 30,
+             "the operation ends")
+    return ids["operation_id"]
+
+
 class Isolation(TestSuite):
     """Tenant `default` owns something of everything; tenant `thief` has an admin's token."""
 
@@ -171,10 +181,11 @@ class Isolation(TestSuite):
         api.write_file("victim", "/workspace/mine", b"mine")
         api.run("victim", "true", exec_id="mine")
         made = make_token(self, scope=C.SCOPE_READ)
+        operation = ended_operation(api)
         self.victim = {
             "tenant_id": "default", "session_id": "victim", "config_id": "secret-config",
             "snapshot_id": api.snapshot("victim").snapshot_id, "alias": api.session("victim").alias,
-            "template_id": "base", "token_id": made.token.token_id, "exec_id": "mine", "path": "/workspace/mine",
+            "operation_id": operation, "template_id": "base", "token_id": made.token.token_id, "exec_id": "mine", "path": "/workspace/mine",
             "source": "/workspace/mine", "target": "/workspace/theirs", "backend": "local", "name": "base", "api_url": ""}
         self.thief = make_token(self, "thief").secret
         self.methods = methods_of(self)
@@ -187,7 +198,7 @@ class Isolation(TestSuite):
 def made_up(ids):
     """The same shapes, of nobody."""
     return ids | {"session_id": "nobody", "config_id": "no-such-config", "token_id": "0" * 12,
-                  "snapshot_id": ids["snapshot_id"][:-4] + "0000", "alias": "0" * 20, "template_id": "no-such-base"}
+                  "snapshot_id": ids["snapshot_id"][:-4] + "0000", "operation_id": "0" * 32, "alias": "0" * 20, "template_id": "no-such-base"}
 
 
 # What reflection lists is what is tested here: nothing is left out.

@@ -48,12 +48,12 @@ def shell(suite, session, text):
 
 
 def tar_of(*members):
-    """(name, type, content or link) each."""
+    """(name, type, content or link) each; "." closes what it is unpacked into."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name, kind, what in members:
             info = tarfile.TarInfo(name)
-            info.type, info.mode = kind, 0o755
+            info.type, info.mode = kind, 0 if name == "." else 0o755
             if kind == tarfile.REGTYPE:
                 info.size = len(what)
                 tar.addfile(info, io.BytesIO(what))
@@ -110,6 +110,12 @@ def import__hostile_tar__stays_inside(suite):
                                        "input/x", "full", "."]))
     tap.equal(answer.files, 3, "what is lost is not counted as unpacked")
     tap.equal(shell(suite, INTO, "ls -A /tmp/o; cat fine/x; cat rooted; ls -d /rooted /up 2>/dev/null; true"), b"finex")
+
+
+# A tar that closes the workspace itself, before what is in it and behind, leaves it to its user.
+def import__workspace_itself_closed__stays_of_use(suite):
+    suite.api.import_workspace(INTO, tar_of((".", tarfile.DIRTYPE, ""), ("under-it", tarfile.REGTYPE, b"in"), (".", tarfile.DIRTYPE, "")))
+    tap.equal(shell(suite, INTO, "stat -c %a .; cat under-it; echo more > under-it"), b"700\nin")
 
 
 # What is not a tar, is cut off, or has another digest is refused; half a file is not left.

@@ -59,6 +59,7 @@ static bool blamed(const char *text, size_t size)
     blame_read(text, size, &blame);
     need(strlen(blame.package) <= BLAME_PACKAGE_MAX && strlen(blame.line) <= BLAME_LINE_MAX);
     need(*blame_text(blame.kind));
+    blame_mask(blame.line, strlen(blame.line));
     need(blame_is_offline(text, size) || blame.kind != BLAME_NO_NETWORK);
     return blame.kind != BLAME_OTHER;
 }

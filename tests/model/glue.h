@@ -17,30 +17,33 @@ enum {
 
 /* One run: words NAME=NUMBER of the environment variable MODEL, 0 where not named. */
 static struct {
-    int keyed, fenced;    /* the backend */
-    int start;            /* 0: no record, 1: nothing bound, 2: sandbox 1 bound, generation 1,
-                             3: sandbox 2 bound, and 1 left over by a create that was lost,
-                             4: nothing bound, and 1 and 2 left over */
-    int a, b, r;          /* rounds of the two control planes and the reaper */
-    int wants;            /* of B: set of enum binding_want_kind */
-    int idle;             /* the reaper has the idle policy, too: 1 pause, 2 kill, 4 delete */
-    int looks;            /* it looks at the bound one (1), pauses those beside it (2), does
-                             nothing else (4) */
-    int pauses;           /* the backend can pause what is found beside the one to adopt */
-    int hand;             /* sandboxes that are paused, resumed, ended by hand */
-    int turns, use;       /* turns of A; A holds use tokens, too */
-    int flips, back;      /* of the image; the last one goes back to generation 1 */
-    int expire;           /* locks that run out while they are believed */
-    int late, lost;       /* calls given up while they are on their way; calls dropped */
-    int crash, unknown;   /* crashes of holders; commits whose answer is lost */
-    int failover, wipe;   /* of the store */
+    int keyed, fenced;  /* the backend */
+    int start;          /* 0: no record, 1: nothing bound, 2: sandbox 1 bound, generation 1,
+                           3: sandbox 2 bound, and 1 left over by a create that was lost,
+                           4: nothing bound, and 1 and 2 left over */
+    int a, b, r;        /* rounds of the two control planes and the reaper */
+    int wants;          /* of B: set of enum binding_want_kind */
+    int idle;           /* the reaper has the idle policy, too: 1 pause, 2 kill, 4 delete */
+    int looks;          /* it looks at the bound one (1), pauses those beside it (2), does
+                           nothing else (4) */
+    int pauses;         /* the backend can pause what is found beside the one to adopt */
+    int inbound;        /* what lets calls into a sandbox is lost where it is adopted; B begins
+                           turns, too */
+    int hand;           /* sandboxes that are paused, resumed, ended by hand */
+    int turns, use;     /* turns of A; A holds use tokens, too */
+    int flips, back;    /* of the image; the last one goes back to generation 1 */
+    int expire;         /* locks that run out while they are believed */
+    int late, lost;     /* calls given up while they are on their way; calls dropped */
+    int crash, unknown; /* crashes of holders; commits whose answer is lost */
+    int failover, wipe; /* of the store */
     int renew, dies, lie; /* turn deadlines that pass; sandbox that dies; bare 404s */
     int split;            /* reading and writing of Acquire apart */
     int twice;            /* a second sandbox is no surprise */
     /* Rules that are broken. */
     int no_condemn, no_fence, no_key, no_turns_compared, counter, bare_404, delete_others,
         spend_later, no_quarantine, no_unsure, no_horizon, fence_from_zero, no_epoch,
-        forget_sent, no_wait, renew_all, old_list, send_unbelieved, blind_acquire, blind_commit;
+        forget_sent, no_wait, renew_all, old_list, send_unbelieved, blind_acquire, blind_commit,
+        blind_begin;
 } cfg;
 
 static const struct {
@@ -61,6 +64,7 @@ static const struct {
     CFG(idle),
     CFG(looks),
     CFG(pauses),
+    CFG(inbound),
     CFG(hand),
     CFG(turns),
     CFG(use),
@@ -98,6 +102,7 @@ static const struct {
     CFG(send_unbelieved),
     CFG(blind_acquire),
     CFG(blind_commit),
+    CFG(blind_begin),
 #undef CFG
 };
 
@@ -144,10 +149,11 @@ static union model_op new_op(int kind)
     op.quarantine = now.quarantine && !cfg.no_quarantine;
     op.unsure = now.unsure && !cfg.no_unsure;
     op.now = cfg.fence_from_zero ? 0 : now.gFence;
-    op.blind = kind == MODEL_ACQUIRE ? cfg.blind_acquire
-               : kind < MODEL_ABORT  ? cfg.blind_commit
-                                     : 0;
-    if (kind != MODEL_ACQUIRE && kind != MODEL_INTEND)
+    op.blind = kind == MODEL_ACQUIRE      ? cfg.blind_acquire
+               : kind < MODEL_ABORT       ? cfg.blind_commit
+               : kind == MODEL_OTHER_TURN ? cfg.blind_begin
+                                          : 0;
+    if (kind != MODEL_ACQUIRE && kind != MODEL_INTEND && kind != MODEL_OTHER_TURN)
         op.blind &= ~BLIND_TOKENS;
     return op;
 }
@@ -310,6 +316,7 @@ static int commit_bind(int c, int s, int adopted)
     op.s = s;
     op.gen = now.sgen[s];
     op.adopted = adopted;
+    op.unreachable = adopted && cfg.inbound;
     op.settle = now.sattempt[s];
     result = commit(c, op);
     if (result == DOOMED) {
@@ -445,6 +452,11 @@ static int turn_op(int kind, int s)
     if (answer.reason == BERTH_REASON_TURN_EXPIRED && kind == MODEL_RENEW_TURN)
         end_turn();
     return answer.reason == 0;
+}
+
+static int other_turn(int c)
+{
+    return do_op(new_op(MODEL_OTHER_TURN), c).reason == 0 ? DONE : DENIED;
 }
 
 /* In quarantine a holder that believes in its lock may have to put it there again. */

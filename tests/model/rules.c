@@ -8,6 +8,7 @@
 enum { LEASE = 10, TURN = 20, TABLE_MIN = 1 << 16 };
 
 #define TURN_TOKEN "t.aaaaaaaaaaaaaaaaaaaaaa"
+#define OTHER_TOKEN "o.aaaaaaaaaaaaaaaaaaaaaa"
 #define USE_TOKEN "u"
 #define ACCOUNT "aa"
 
@@ -85,6 +86,7 @@ static void unpack(union model_doc from, int64_t now_ms, struct binding_doc *doc
         doc->bound.set = true;
         doc->bound.generation = from.gen;
         doc->bound.power = (enum binding_power)from.power;
+        doc->bound.inbound_lost = from.unreachable;
         doc->bound.origin = from.young ? BINDING_ADOPTED : BINDING_CREATED;
         doc->bound.adopt_ms = from.young ? now_ms : 0;
         name_sandbox(doc->bound.sandbox_id, from.bound);
@@ -157,6 +159,7 @@ static union model_doc pack(const struct binding_doc *doc, int64_t now_ms)
         ret.bound = sandbox_of(doc->bound.sandbox_id) & 3;
         ret.power = doc->bound.power & 3;
         ret.gen = doc->bound.generation & 3;
+        ret.unreachable = doc->bound.inbound_lost;
         ret.young = doc->bound.origin == BINDING_ADOPTED &&
                     now_ms < doc->bound.adopt_ms + limits.turn_ms;
     }
@@ -225,6 +228,7 @@ static enum berth_code commit(struct binding_view *view, union model_op op,
     change.bound.generation = op.gen;
     change.bound.power = (enum binding_power)op.power;
     change.bound.origin = op.adopted ? BINDING_ADOPTED : BINDING_CREATED;
+    change.bound.inbound_lost = op.unreachable;
     snprintf(change.bound.config_id, sizeof change.bound.config_id, "c");
     snprintf(change.bound.account, sizeof change.bound.account, ACCOUNT);
     snprintf(change.bound.sandbox_id, sizeof change.bound.sandbox_id, "%s", s);
@@ -234,6 +238,15 @@ static enum berth_code commit(struct binding_view *view, union model_op op,
     if (op.intent != BINDING_INTENT_CREATE)
         snprintf(change.intent.sandbox_id, sizeof change.intent.sandbox_id, "%s", s);
     return binding_commit(view, &change, plan, ret_refused, err);
+}
+
+static enum berth_code other_turn(struct binding_view *view, struct binding_plan *plan,
+                                  struct berth_error *err)
+{
+    enum berth_code code =
+        binding_begin_turn(view, "o", 0, strchr(TURN_TOKEN, '.') + 1, plan, err);
+
+    return code ? code : binding_end_turn(view, OTHER_TOKEN, plan, err);
 }
 
 static enum berth_code apply(struct binding_view *view, union model_op op,
@@ -253,6 +266,8 @@ static enum berth_code apply(struct binding_view *view, union model_op op,
         return binding_renew_lock(view, token, op.fence, plan, err);
     case MODEL_BEGIN_TURN:
         return binding_begin_turn(view, "t", 0, strchr(TURN_TOKEN, '.') + 1, plan, err);
+    case MODEL_OTHER_TURN:
+        return other_turn(view, plan, err);
     case MODEL_RENEW_TURN:
         return binding_renew_turn(view, TURN_TOKEN, plan, err);
     case MODEL_END_TURN:
@@ -340,7 +355,8 @@ static union model_answer ask_blind(union model_doc *doc, union model_op op)
     if (op.blind & BLIND_BESIDE && !(ret.dirty & 1U << BINDING_PART_BINDING))
         hidden |= 1U << BINDING_PART_BINDING;
     /* What was hidden is still there, unless the rule has written it. */
-    if (op.blind & BLIND_TOKENS && !(ret.dirty & 1U << BINDING_PART_TURNS))
+    if (op.blind & BLIND_TOKENS &&
+        (op.kind == MODEL_OTHER_TURN || !(ret.dirty & 1U << BINDING_PART_TURNS)))
         hidden |= 1U << BINDING_PART_TURNS;
     if (op.blind & BLIND_STATE && !(ret.dirty & 1U << BINDING_PART_SESSION))
         hidden |= 1U << BINDING_PART_SESSION;
@@ -423,7 +439,8 @@ static union model_doc mask_of(unsigned parts)
                                          .lock_op = 7,
                                          .lock_want = 15,
                                          .lock_done = 7};
-    static const union model_doc bound = {.bound = 3, .power = 3, .young = 1, .gen = 3};
+    static const union model_doc bound = {
+        .bound = 3, .power = 3, .young = 1, .gen = 3, .unreachable = 1};
     static const union model_doc intents = {.condemned = 15, .pausing = 15, .creates = 255};
     static const union model_doc turns = {
         .turn = 1, .turn_live = 1, .turn_uses = 3, .use = 1, .use_live = 1, .use_uses = 3};

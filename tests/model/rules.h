@@ -19,9 +19,10 @@ union model_doc {
     struct {
         uint64_t state : 2; /* enum binding_state */
         uint64_t bound : 2;
-        uint64_t power : 2; /* enum binding_power */
-        uint64_t young : 1; /* adopted less than a turn lease ago */
-        uint64_t gen : 2;   /* generation of the bound one */
+        uint64_t power : 2;       /* enum binding_power */
+        uint64_t young : 1;       /* adopted less than a turn lease ago */
+        uint64_t gen : 2;         /* generation of the bound one */
+        uint64_t unreachable : 1; /* what lets calls into it is lost */
         uint64_t fence : 4;
         uint64_t lock_set : 1;
         uint64_t lock_live : 1;
@@ -57,6 +58,7 @@ enum model_kind {
     MODEL_END_TURN,
     MODEL_RENEW_USE,
     MODEL_END_USE,
+    MODEL_OTHER_TURN, /* somebody else's turn begins and ends */
 };
 
 /* What a broken rule does not look at (`blind`); the checker must then find a counterexample.
@@ -83,6 +85,7 @@ union model_op {
         uint64_t s : 2;       /* sandbox that it is about */
         uint64_t gen : 2;     /* of that one */
         uint64_t adopted : 1;
+        uint64_t unreachable : 1;
         uint64_t power : 2;
         uint64_t keep : 1;   /* keep the lock */
         uint64_t intent : 2; /* enum binding_intent_kind */

@@ -8,7 +8,8 @@
  *
  * Modelled
  *   A        a control plane that serves one turn: BeginTurn, resolves with its token, EndTurn
- *   B        a control plane that serves somebody else: ensure, existing, pause, resume, delete
+ *   B        a control plane that serves somebody else: ensure, existing, pause, resume, delete; a
+ *            turn that begins and ends, and condemns what cannot be reached from outside any more
  *   REAPER   lists, asks for what it has evidence against, adopts what nobody owns; the idle policy
  *            (pause, kill, delete); looks at the bound one and writes down what its backend did to it;
  *            pauses what runs beside it; the recovery pass, which is its adoption while the epoch is missing
@@ -27,7 +28,7 @@
  * for each holder and one that was given up; the numbers of rounds and of faults stand in runs.txt.
  *
  * Not modelled: more than one session, config or account (so neither ACCOUNT_CHANGED nor pins);
- * labels, endpoints, inbound tokens, events, losses as they are told; which of several was bound last
+ * labels, endpoints, events, losses as they are told; which of several was bound last
  * (F17); carrying /workspace over; time in numbers (a deadline has passed or not; create_horizon and
  * call_horizon are kept exactly, and duplicate_grace outlasts a turn); lists that lag; a connect that
  * takes effect late (what runs is the safe state); two failovers at once, or one together with an
@@ -327,6 +328,11 @@ next:	atomic {
 choose:	atomic {
 		if
 		:: c == A -> w = ENSURE
+		:: c == B && c_expr { cfg.inbound && now.doc.state == 1 } ->
+			c_code { PCP->r = other_turn(PCP->c); };
+			await();
+			r = 0;
+			goto next
 		:: c == B && c_expr { cfg.wants & 1 << 1 } -> w = ENSURE
 		:: c == B && c_expr { cfg.wants & 1 << 2 } -> w = EXISTING
 		:: c == B && c_expr { cfg.wants & 1 << 3 } -> w = WANT_PAUSE

@@ -30,10 +30,11 @@ enum {
     SOCKET_FD = 3,
     SOCKET_BUFFER = 8 << 20,
     CHILDREN_MAX = 64,
-    N_OWN_FDS = 3, /* socket, signals, rules; then the supervisors' */
+    LATER_NICE = 10, /* of what an operation leaves to be done behind its answer */
+    N_OWN_FDS = 3,   /* socket, signals, rules; then the supervisors' */
     SWEEP_EVERY_MS = 60000,
     SWEEP_SOON_MS = 300, /* after something died: others may die along with it */
-    MEASURE_SHARE = 10,  /* of our time at most one part in so many is spent on measuring */
+    MEASURE_SHARE = 10,  /* of a processor at most one part in so many is spent on measuring */
     MEASURE_MAX_MS = 24 * 3600 * 1000,
     ENDED_KEEP_DEFAULT_MS = 24 * 3600 * 1000,
     DEADLINE_DEFAULT_MS = 60000,
@@ -241,8 +242,11 @@ static _Noreturn void run_operation(struct loop *loop, struct operation *op, ope
     (void)respond(SOCKET_FD, op, code, &err);
     /* The adapter need not wait for the rest, nor hang on because of it. */
     close(SOCKET_FD);
-    if (op->afterwards)
+    if (op->afterwards) {
+        /* What is removed is waited for by nobody, what is made in its place may be. */
+        (void)setpriority(PRIO_PROCESS, 0, LATER_NICE);
         op->afterwards(&loop->spawner);
+    }
     _exit(0);
 }
 
@@ -354,11 +358,14 @@ static void start_measuring(struct loop *loop)
         loop->measurer = 0;
 }
 
-/* What took long is not begun anew at once. */
-static void measured(struct loop *loop)
+/* What cost much is not begun anew at once. By the time it used: behind everybody else on a
+ * busy machine it may take any time, and costs nobody anything. */
+static void measured(struct loop *loop, const struct rusage *usage)
 {
-    int64_t now_ms = berth_tick_ms();
-    int64_t rest_ms = MEASURE_SHARE * (now_ms - loop->measure_begin_ms);
+    int64_t now_ms = berth_tick_ms(), took_ms = now_ms - loop->measure_begin_ms;
+    int64_t used_ms = (int64_t)(usage->ru_utime.tv_sec + usage->ru_stime.tv_sec) * 1000 +
+                      (usage->ru_utime.tv_usec + usage->ru_stime.tv_usec) / 1000;
+    int64_t rest_ms = MEASURE_SHARE * used_ms > took_ms ? MEASURE_SHARE * used_ms : took_ms;
 
     loop->measurer = 0;
     if (loop->next_measure_ms < now_ms + rest_ms)
@@ -368,18 +375,19 @@ static void measured(struct loop *loop)
 static void reap(struct loop *loop)
 {
     struct signalfd_siginfo info;
+    struct rusage usage;
     pid_t pid;
     int status;
 
     while (read(loop->signal_fd, &info, sizeof info) > 0)
         ;
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+    while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0) {
         bool known = pid == loop->sweeper || pid == loop->measurer;
 
         if (pid == loop->sweeper)
             loop->sweeper = 0;
         if (pid == loop->measurer)
-            measured(loop);
+            measured(loop, &usage);
         for (size_t i = 0; i < CHILDREN_MAX && !known; i++)
             if (loop->children[i].pid == pid) {
                 loop->children[i].pid = 0;

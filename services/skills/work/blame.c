@@ -200,3 +200,19 @@ bool blame_is_offline(const char *text, size_t size)
 {
     return has_kind(text, size, BLAME_NO_NETWORK);
 }
+
+void blame_mask(char *text, size_t size)
+{
+    char *end = text + size, *at = text;
+
+    while ((at = memmem(at, (size_t)(end - at), "://", 3))) {
+        char *begin = at + 3, *stop = begin, *sign = NULL;
+
+        for (; stop < end && (unsigned char)*stop > ' ' && !strchr("/?#\"'<>`", *stop); stop++)
+            if (*stop == '@')
+                sign = stop;
+        if (sign)
+            memset(begin, '*', (size_t)(sign - begin));
+        at = begin;
+    }
+}

@@ -30,5 +30,8 @@ void blame_read(const char *text, size_t size, struct blame *ret);
 bool blame_is_disk(const char *text);
 /* Did something in it fail for want of a network? (apt-get update ends well all the same.) */
 bool blame_is_offline(const char *text, size_t size);
+/* Who one is in front of an index stays unsaid: what stands between "://" and the last "@" of
+ * its host becomes asterisks. */
+void blame_mask(char *text, size_t size);
 /* "no package index could be reached". Static string. */
 const char *blame_text(enum blame_kind kind);

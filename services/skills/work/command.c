@@ -7,6 +7,7 @@
 #include "berth/data/v1/data.pb-c.h"
 #include "common/messages/messages.h"
 #include "common/time/time.h"
+#include "services/skills/work/blame.h"
 
 #define EXEC "/berth.data.v1.ProcessService/Exec"
 #define ATTACH "/berth.data.v1.ProcessService/Attach"
@@ -66,9 +67,24 @@ static void say_pending(struct running *running)
 {
     const struct work_wish *wish = &running->work->wish;
 
+    blame_mask(running->pending, running->n_pending);
     if (running->n_pending > 0 && wish->say)
         wish->say(wish->arg, running->pending, running->n_pending);
     running->n_pending = 0;
+}
+
+/* Of a full one the whole lines, if there are any. */
+static void say_lines(struct running *running)
+{
+    const char *line = memrchr(running->pending, '\n', running->n_pending);
+    size_t n_rest = line ? (size_t)(running->pending + running->n_pending - line - 1) : 0;
+    char rest[SAY_MAX];
+
+    memcpy(rest, running->pending + running->n_pending - n_rest, n_rest);
+    running->n_pending -= n_rest;
+    say_pending(running);
+    memcpy(running->pending, rest, n_rest);
+    running->n_pending = n_rest;
 }
 
 static void keep_tail(struct command_end *end, const uint8_t *data, size_t size)
@@ -114,7 +130,7 @@ static void take_output(struct running *running, const ProtobufCBinaryData *byte
         data += n;
         left -= n;
         if (running->n_pending == SAY_MAX)
-            say_pending(running);
+            say_lines(running);
     }
 }
 
@@ -168,6 +184,7 @@ static enum berth_code take_exit(struct running *running, const Berth__Data__V1_
 
     running->has_ended = true;
     say_rest(running);
+    blame_mask(end->tail, end->tail_size);
     free(end->message);
     end->message = strdup(exited->message);
     switch (exited->reason) {
@@ -222,6 +239,8 @@ static enum berth_code take_event(struct running *running, const ProcessEvent *e
     default: /* a heartbeat, or of a later version */
         return BERTH_OK;
     }
+    if (bytes->len == 0)
+        return BERTH_OK;
     running->printed_bytes += bytes->len;
     if (running->printed_bytes > COMMAND_PRINTED_MAX)
         return berth_fail(err, BERTH_REASON_GATE_FAILED,

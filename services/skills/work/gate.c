@@ -277,60 +277,100 @@ static void tell_absent(struct gate *gate, const char *manifest, bool may, const
                      : "is declared and was not installed");
 }
 
-/* One command's worth of packages; those of the plan first, then pyproject.toml files. */
-static enum berth_code ask_packages(struct gate *gate, bool is_python, struct berth_error *err)
+/* What one command is asked about: of the plan's dependencies, or (of its pyproject.toml files)
+ * of its manifests. */
+struct packages {
+    struct words words;
+    const struct plan_dependency *of[NAMES_MAX]; /* NULL: a manifest's own */
+    const char *manifests[NAMES_MAX];
+};
+
+static void begin_packages(struct packages *packages, bool is_python)
 {
-    const struct plan *plan = &gate->verdict->plan;
-    struct words words = {.head = {CLEAN_ENV, "sh", "-c", work_present_sh, "berth"}};
-    size_t *of = calloc(plan->n_dependencies + plan->n_manifests + 1, sizeof *of);
+    static const char *const python[HEAD_MAX] = {CLEAN_ENV, "python3", "-I",
+                                                 "-S",      "-c",      work_present_py};
+    static const char *const node[HEAD_MAX] = {CLEAN_ENV, "sh", "-c", work_present_sh, "berth"};
+
+    skill_list_deinit(&packages->words.names);
+    packages->words = (struct words){.no_memory = packages->words.no_memory};
+    memcpy(packages->words.head, is_python ? python : node, sizeof python);
+}
+
+static enum berth_code ask_some(struct gate *gate, const struct packages *packages,
+                                struct berth_error *err)
+{
     struct gate_record *records = NULL;
     struct command_end end = {0};
+    size_t n = packages->words.names.n;
     enum berth_code code = BERTH_OK;
-    size_t n_named;
 
-    if (is_python)
-        memcpy(words.head,
-               (const char *const[HEAD_MAX]){CLEAN_ENV, "python3", "-I", "-S", "-c",
-                                             work_present_py},
-               sizeof words.head);
-    for (size_t i = 0; of && i < plan->n_dependencies; i++) {
+    if (packages->words.no_memory)
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    if (n > 0)
+        code = ask(gate, &packages->words, &end, &records, err);
+    for (size_t i = 0; !code && i < n; i++) {
+        const struct plan_dependency *of = packages->of[i];
+
+        if (records && records[i].state == GATE_OK)
+            continue;
+        tell_absent(gate, packages->manifests[i], of && of->is_conditional,
+                    of                              ? of->name
+                    : records && records[i].text[0] ? records[i].text
+                                                    : "?");
+    }
+    free(records);
+    command_end_deinit(&end);
+    return code;
+}
+
+static enum berth_code check_packages(struct gate *gate, bool is_python,
+                                      struct packages *packages, struct berth_error *err)
+{
+    const struct plan *plan = &gate->verdict->plan;
+    struct words *words = &packages->words;
+    enum berth_code code = BERTH_OK;
+
+    begin_packages(packages, is_python);
+    for (size_t i = 0; !code && i < plan->n_dependencies; i++) {
         const struct plan_dependency *dependency = &plan->dependencies[i];
 
         if (dependency->is_python != is_python)
             continue;
-        of[words.names.n] = i;
+        packages->of[words->names.n] = dependency;
+        packages->manifests[words->names.n] = dependency->manifest;
         if (is_python)
-            add_name(&words, "name=%s", dependency->name);
+            add_name(words, "name=%s", dependency->name);
         else
-            add_module(&words, dependency->manifest, dependency->name);
+            add_module(words, dependency->manifest, dependency->name);
+        if (is_full(words)) {
+            code = ask_some(gate, packages, err);
+            begin_packages(packages, is_python);
+        }
     }
-    n_named = words.names.n;
-    for (size_t i = 0; of && is_python && i < plan->n_manifests; i++) {
+    if (!code)
+        code = ask_some(gate, packages, err);
+    begin_packages(packages, is_python);
+    for (size_t i = 0; !code && is_python && i < plan->n_manifests; i++) {
         if (plan->manifests[i].kind != PLAN_PYPROJECT || !plan->manifests[i].is_needed)
             continue;
-        of[words.names.n] = i;
-        add_name(&words, "manifest=%s", plan->manifests[i].path);
+        packages->of[words->names.n] = NULL;
+        packages->manifests[words->names.n] = plan->manifests[i].path;
+        add_name(words, "manifest=%s", plan->manifests[i].path);
     }
-    if (!of || words.no_memory)
-        code = berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
-    else if (words.names.n > 0)
-        code = ask(gate, &words, &end, &records, err);
-    for (size_t i = 0; !code && i < words.names.n; i++) {
-        bool is_named = i < n_named;
-        const char *manifest =
-            is_named ? plan->dependencies[of[i]].manifest : plan->manifests[of[i]].path;
+    return code ? code : ask_some(gate, packages, err);
+}
 
-        if (records && records[i].state == GATE_OK)
-            continue;
-        tell_absent(gate, manifest, is_named && plan->dependencies[of[i]].is_conditional,
-                    is_named                        ? plan->dependencies[of[i]].name
-                    : records && records[i].text[0] ? records[i].text
-                                                    : "?");
-    }
-    free(of);
-    free(records);
-    skill_list_deinit(&words.names);
-    command_end_deinit(&end);
+static enum berth_code check_all_packages(struct gate *gate, struct berth_error *err)
+{
+    struct packages *packages = calloc(1, sizeof *packages);
+    enum berth_code code = BERTH_OK;
+
+    if (!packages)
+        return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+    for (int is_python = 0; !code && is_python < 2; is_python++)
+        code = check_packages(gate, is_python, packages, err);
+    skill_list_deinit(&packages->words.names);
+    free(packages);
     return code;
 }
 
@@ -402,8 +442,8 @@ enum berth_code work_verify(struct work *work, const struct bundle_verdict *verd
 
     if (!code)
         code = check_manifests(&gate, err);
-    for (int is_python = 0; !code && is_python < 2; is_python++)
-        code = ask_packages(&gate, is_python, err);
+    if (!code)
+        code = check_all_packages(&gate, err);
     /* Of what is broken already it would say the same again. */
     if (!code && verdict->skill.self_test.n > 0 && findings->counts[FINDING_ERROR] == n_errors)
         code = run_self_test(&gate, err);

@@ -14,7 +14,8 @@ enum {
     OPEN_MAX_MS = 3 * 60 * 1000,
     LEASE_MS = 10 * 60 * 1000,
     RENEW_EVERY_MS = LEASE_MS / 5,
-    CLOSE_MAX_MS = 30000,
+    DELETE_MAX_MS = 30000,
+    END_MAX_MS = 3000, /* it ends by its lease all the same */
     BEGIN_MAX_MS = 60000,
     KNOWN_MAX = 64 << 10,
 };
@@ -251,12 +252,11 @@ struct work *work_close(struct work *work, bool destroy)
     if (work->tenant_id && work->session_id) {
         /* Also of one that was stopped. */
         const struct flow_patience patience = {.loop = work->patience.loop};
-        int64_t end_tick = berth_tick_ms() + CLOSE_MAX_MS;
 
-        if (work->turn_token && !destroy)
-            end_turn(work, &patience, end_tick);
         if (destroy)
-            delete_session(work, &patience, end_tick);
+            delete_session(work, &patience, berth_tick_ms() + DELETE_MAX_MS);
+        else if (work->turn_token)
+            end_turn(work, &patience, berth_tick_ms() + END_MAX_MS);
     }
     free(work->known);
     free(work->sandbox_id);

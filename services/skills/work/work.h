@@ -58,7 +58,10 @@ BERTH_MUST_CHECK enum berth_code work_verify(struct work *work,
                                              const struct bundle_verdict *verdict,
                                              struct findings *findings,
                                              struct berth_error *err);
-/* Scratch, caches, histories and logs gone; no process but init left; file systems synced.
- * *ret_bytes: of the skills' tree. Errors: GATE_FAILED where something would not go. */
+/* Scratch, caches, histories and logs gone; all that the session's user, his home, root's home
+ * and the workspace have got since work_open() gone, too: an image is its skills and its
+ * system. No process but those of the beginning left; file systems synced. Byte code of
+ * environments stays. *ret_bytes: of the skills' tree. Errors: GATE_FAILED where something
+ * would not go. */
 BERTH_MUST_CHECK enum berth_code work_clean(struct work *work, uint64_t *ret_bytes,
                                             struct berth_error *err);

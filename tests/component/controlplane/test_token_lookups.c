@@ -76,6 +76,29 @@ START_TEST(token__epoch_missing__unavailable)
 }
 END_TEST
 
+/* The installer's own sessions are given by the suite, not by a tenant's admin. */
+START_TEST(create_token__installers_session__peers_only)
+{
+    Berth__Control__V1__CreateTokenRequest req = BERTH__CONTROL__V1__CREATE_TOKEN_REQUEST__INIT;
+    Berth__Control__V1__Scope scope = BERTH__CONTROL__V1__SCOPE__SCOPE_ADMIN;
+    Berth__Control__V1__Token token = BERTH__CONTROL__V1__TOKEN__INIT;
+    char secret[SECRET_SIZE], other[SECRET_SIZE];
+
+    town_tenant_token(&town, "t1", scope, secret);
+    token.tenant_id = (char *)"t1";
+    token.scopes = &scope;
+    token.n_scopes = 1;
+    token.session_id = (char *)"sk.a1";
+    req.token = &token;
+    ck_assert_int_eq(town_call_as(town.outside, secret,
+                                  "/berth.control.v1.TenantService/CreateToken", &req,
+                                  &berth__control__v1__create_token_response__descriptor,
+                                  WAIT_MS, NULL, NULL),
+                     BERTH_REASON_RESERVED_KEY);
+    ck_assert_int_eq(town_token(&town, &token, other, NULL), BERTH_REASON_NONE);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("controlplane/token_lookups");
@@ -87,6 +110,7 @@ int main(void)
     tcase_set_timeout(all, 120);
     tcase_add_test(all, introspect__right_and_wrong_secret__told_to_peers);
     tcase_add_test(all, token__epoch_missing__unavailable);
+    tcase_add_test(all, create_token__installers_session__peers_only);
     suite_add_tcase(suite, all);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

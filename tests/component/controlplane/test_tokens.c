@@ -541,26 +541,6 @@ START_TEST(tenant__disabled__tokens_refused_within_five_seconds)
 }
 END_TEST
 
-/* The installer's own sessions are given by the suite, not by a tenant's admin. */
-START_TEST(create_token__installers_session__peers_only)
-{
-    Berth__Control__V1__CreateTokenRequest req = BERTH__CONTROL__V1__CREATE_TOKEN_REQUEST__INIT;
-    Berth__Control__V1__Scope scope = ADMIN;
-    Token token = token_of("t1", &scope);
-    char secret[SECRET_SIZE], other[SECRET_SIZE];
-
-    town_tenant_token(&town, "t1", ADMIN, secret);
-    token.session_id = (char *)"sk.a1";
-    req.token = &token;
-    ck_assert_int_eq(town_call_as(town.outside, secret,
-                                  "/berth.control.v1.TenantService/CreateToken", &req,
-                                  &berth__control__v1__create_token_response__descriptor,
-                                  WAIT_MS, NULL, NULL),
-                     BERTH_REASON_RESERVED_KEY);
-    ck_assert_int_eq(town_token(&town, &token, other, NULL), BERTH_REASON_NONE);
-}
-END_TEST
-
 /* A token for one session is good for that one. */
 START_TEST(token__for_one_session__everything_else_not_found)
 {
@@ -793,7 +773,6 @@ int main(void)
     tcase_add_test(all, token__expired__refused);
     tcase_add_test(all, token__each_scope__as_far_as_it_reaches);
     tcase_add_test(all, tenant_admin__of_one_tenant__not_of_the_deployment);
-    tcase_add_test(all, create_token__installers_session__peers_only);
     tcase_add_test(all, token__for_one_session__everything_else_not_found);
     tcase_add_test(all, token__for_one_config__everything_else_not_found);
     tcase_add_test(all, create_token__e2b_shape__works);

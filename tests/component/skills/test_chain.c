@@ -295,6 +295,18 @@ static void wait_snapshots(size_t n)
     }
 }
 
+/* Lists that were asked for meanwhile. */
+static void wait_rounds(size_t n)
+{
+    int64_t end_tick = berth_tick_ms() + WAIT_MS;
+    size_t seen = fake_count(town.fake, FAKE_LIST_SNAPSHOTS);
+
+    while (fake_count(town.fake, FAKE_LIST_SNAPSHOTS) < seen + n) {
+        ck_assert_int_lt(berth_tick_ms(), end_tick);
+        usleep(5000);
+    }
+}
+
 static void wait_alive(size_t n)
 {
     int64_t end_tick = berth_tick_ms() + WAIT_MS;
@@ -398,6 +410,9 @@ START_TEST(install__goes_wrong__old_image_serves)
     fake_script(town.fake, FAKE_SNAPSHOT, FAKE_REFUSE, BERTH_REASON_DISK_FULL, 1);
     ck_assert_int_eq(install("bb", "1", id, NULL), BERTH_REASON_NONE);
     ck_assert_str_eq(end_of(id), "DISK_FULL");
+    /* The janitor has looked what that build may have left, and taken nothing else for it. */
+    wait_rounds(2);
+    ck_assert_uint_eq(fake_snapshots_alive(town.fake), 2);
     /* Made, but neither the answer nor the list tells: found by its name later. */
     fake_script(town.fake, FAKE_LIST_SNAPSHOTS, FAKE_REFUSE, BERTH_REASON_BACKEND_UNAVAILABLE,
                 1);

@@ -1,5 +1,6 @@
 /* test_blame.c - why an installer failed: what pip, uv, npm and apt really print. */
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/base.h"
@@ -110,6 +111,31 @@ START_TEST(blame__update_without_network__heard)
 }
 END_TEST
 
+/* Who one is in front of an index is not said. */
+START_TEST(blame_mask__names_in_urls__gone)
+{
+    static const struct {
+        const char *text, *masked;
+    } masks[] = {
+        {"GET https://u:p@i.example/x 'ssh://t@h' end",
+         "GET https://***@i.example/x 'ssh://*@h' end"},
+        {"https://u:p@w@host", "https://*****@host"},
+        {"https://i.example/x@y a://b", "https://i.example/x@y a://b"},
+        {"https://u:p", "https://u:p"},
+        {"://", "://"},
+        {"", ""},
+    };
+
+    for (size_t i = 0; i < BERTH_COUNT(masks); i++) {
+        char text[128];
+
+        snprintf(text, sizeof text, "%s", masks[i].text);
+        blame_mask(text, strlen(text));
+        ck_assert_str_eq(text, masks[i].masked);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("blame");
@@ -119,6 +145,7 @@ int main(void)
 
     tcase_add_loop_test(tc, blame__real_output__kind_and_package, 0, (int)BERTH_COUNT(rows));
     tcase_add_test(tc, blame__endless_line__cut);
+    tcase_add_test(tc, blame_mask__names_in_urls__gone);
     tcase_add_test(tc, blame__update_without_network__heard);
     suite_add_tcase(suite, tc);
     runner = srunner_create(suite);

@@ -131,6 +131,16 @@ START_TEST(prune_judge__each_obstacle__kept)
     snprintf(ledger.config.account, sizeof ledger.config.account, "aa");
     snprintf(rows[1].snapshot_id, sizeof rows[1].snapshot_id, "snap-1");
     ck_assert_int_eq(prune_judge(&ledger, row, 0, false), PRUNE_SHARED);
+    /* Both have had their time: the older row goes first, then the other one. */
+    ledger.config.image.row_id[0] = 0;
+    rows[1] = prunable();
+    rows[1].generation = 2;
+    snprintf(rows[1].row_id, sizeof rows[1].row_id, "r2");
+    ck_assert_int_eq(prune_judge(&ledger, row, 0, false), PRUNE_SUPERSEDED);
+    ck_assert_int_eq(prune_judge(&ledger, &rows[1], 0, false), PRUNE_SHARED);
+    snprintf(row->state, sizeof row->state, "deleted");
+    ck_assert_int_eq(prune_judge(&ledger, &rows[1], 0, false), PRUNE_SUPERSEDED);
+    snprintf(row->state, sizeof row->state, "superseded");
     snprintf(ledger.config.image.snapshot_id, sizeof ledger.config.image.snapshot_id, "snap-1");
     ck_assert_int_eq(prune_judge(&ledger, row, 0, false), PRUNE_LIVE);
     rows[1].snapshot_id[0] = ledger.config.image.snapshot_id[0] = 0;
