@@ -317,6 +317,15 @@ static enum berth_code add_token(struct skills *skills, const struct operation *
     return code;
 }
 
+static void give_up(struct skills *skills, const struct operation *operation)
+{
+    struct operation cancelled = {0};
+
+    (void)!operation_cancel(skills, operation->tenant_id, operation->operation_id, &cancelled,
+                            NULL);
+    operation_deinit(&cancelled);
+}
+
 static enum berth_code install(struct skills *skills, const struct skills_bundle *bundle,
                                InstallSkillResponse *out, struct berth_error *err)
 {
@@ -329,8 +338,11 @@ static enum berth_code install(struct skills *skills, const struct skills_bundle
         code = no_memory(err);
     if (!code)
         code = hand_over(skills, bundle, &operation, env, &is_repeat, &unchanged, err);
-    if (!code && operation.external_installer && !is_repeat && !unchanged)
+    if (!code && operation.external_installer && !is_repeat && !unchanged) {
         code = add_token(skills, &operation, out, err);
+        if (code) /* nobody could ever finish it */
+            give_up(skills, &operation);
+    }
     if (!code)
         out->operation = unchanged ? show_operation(bundle) : operation_show(&operation);
     operation_deinit(&operation);

@@ -188,7 +188,7 @@ START_TEST(upload__wrong__refused_by_field)
     uint8_t wrong[32] = {1};
     InstallSkillOpen good = open_of("c1"), huge = good, fewer = good, hashed = good,
                      short_hash = good, odd = good, nowhere = open_of("no-such"),
-                     foreign = good, install = good;
+                     foreign = good;
     const struct {
         struct upload upload;
         enum berth_reason reason;
@@ -212,7 +212,6 @@ START_TEST(upload__wrong__refused_by_field)
         {{.open = &odd}, BERTH_REASON_FIELD_INVALID, "open.format"},
         {{.open = &nowhere}, BERTH_REASON_CONFIG_NOT_FOUND, ""},
         {{.open = &foreign}, BERTH_REASON_TENANT_NOT_FOUND, ""},
-        {{.open = &install}, BERTH_REASON_CAPABILITY_MISSING, ""},
     };
 
     huge.size_bytes = BUNDLE_BYTES + 1;
@@ -221,7 +220,6 @@ START_TEST(upload__wrong__refused_by_field)
     short_hash.sha256 = (ProtobufCBinaryData){1, wrong};
     odd.format = (Berth__Skills__V1__BundleFormat)3;
     foreign.tenant_id = (char *)"nobodys";
-    install.validate_only = false;
     for (size_t i = 0; i < BERTH_COUNT(rows); i++) {
         struct upload upload = rows[i].upload;
         enum berth_reason reason = run(&upload, NULL);
