@@ -5,6 +5,7 @@ import socket
 import subprocess
 import time
 
+import bundles
 import rival
 from balloon import Balloon
 from suite import base, duration, pb
@@ -400,6 +401,51 @@ def freeze(bench):
     bench.client.resume("freeze")
 
 
+# ------------------------------------------------------------------- skills
+
+def step_seconds(bench, operation, first, last):
+    """From the end of one step of an operation to that of another, as it said."""
+    times = {each.operation.step: each.time.ToNanoseconds() / 1e9
+             for each in list(bench.client.watch_operation(operation, timeout=60))[1:] if each.HasField("operation")}
+    return times[last] - times[first]
+
+
+def installed(bench, files):
+    """(operation, seconds to its end)"""
+    begin = time.monotonic()
+    operation = bench.client.install_skill("skilled", bundles.pack(files)).operation.operation_id
+    while bench.client.operation(operation).state in (pb.skills.OPERATION_STATE_QUEUED, pb.skills.OPERATION_STATE_RUNNING):
+        time.sleep(0.005)
+    now = bench.client.operation(operation)
+    if now.state != pb.skills.OPERATION_STATE_DONE:
+        raise LoadError(f"an installation failed: {now.message}")
+    return operation, time.monotonic() - begin
+
+
+def skills(bench):
+    """a bundle of 1,000 files and 50 MB sent and unpacked against tar x of it in the sandbox; an install without dependencies"""
+    n, rounds = 1000 // bench.scale, 5 if bench.scale == 1 else 2
+    bench.client.configs.CreateConfig(pb.control.CreateConfigRequest(config=pb.control.SandboxConfig(
+        config_id="skilled", tenant_id="default", name="skilled", backend="local", template_id="base")))
+    seconds = [installed(bench, bundles.simple("small", body=f"{k}\n"))[1] for k in range(rounds)]
+    bench.table.at_most("install without dependencies, median", median(seconds), 2, "s")
+    big = bundles.simple("big") | {f"data/{k % 10}/{k}": os.urandom(50000) for k in range(n)}
+    bench.client.resolve("untar", config="local")
+    bench.client.write_file("untar", "/workspace/big.tar", bundles.pack(big, wrap="big"))
+    unpacked, sent = [], []
+    for k in range(rounds):
+        bench.client.run("untar", "rm -rf x && mkdir x", timeout=60)
+        begin = time.monotonic()
+        bench.client.run("untar", ["tar", "xf", "big.tar", "-C", "x"], timeout=60)
+        unpacked.append(time.monotonic() - begin)
+        operation, _ = installed(bench, big | {"SKILL.md": f"---\nname: big-{k}\ndescription: Large.\n---\n".encode()})
+        sent.append(step_seconds(bench, operation, pb.skills.STEP_SANDBOX_READY, pb.skills.STEP_UPLOADED))
+    bench.table.ratio_at_most(f"{n} files, {n // 20} MB sent and unpacked", median(sent) * 1000, "ms", "tar x",
+                              median(unpacked) * 1000, 1.5)
+    bench.client.delete("untar")
+
+
 # growth comes last: the sweeps over what it leaves would be in every other part.
 ALL = {"resolve": warm_resolve, "true": run_true, "create": create, "snapshot": from_snapshot, "gigabyte": gigabyte, "carry": carry,
-       "rival": rival.versus, "streams": idle_streams, "size": idle_size, "freeze": freeze, "growth": growth}
+       "rival": rival.versus, "streams": idle_streams, "size": idle_size, "freeze": freeze, "skills": skills,
+       "growth": growth}
