@@ -275,6 +275,9 @@ BERTH_MUST_CHECK enum berth_code binding_check_turn(struct binding_view *view,
                                                     const char *turn_token,
                                                     struct binding_token **ret_token,
                                                     struct berth_error *err);
+/* What a turn uses may have been forgotten, with the write that named it: while that can be it
+ * is believed to use what is bound. True: it is named now. */
+bool binding_believe_use(const struct binding_view *view, struct binding_token *token);
 /* Register a believed token again, as one that has used what is bound. */
 BERTH_MUST_CHECK enum berth_code binding_believe_turn(struct binding_view *view,
                                                       const char *turn_token,

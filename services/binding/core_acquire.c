@@ -94,11 +94,15 @@ static enum berth_code keep_turn(struct binding_view *view, const struct binding
     code = binding_check_turn(view, want->turn_token, &token, err);
     if (!code && !token)
         code = binding_believe_turn(view, want->turn_token, &token, err);
-    if (!code && token->deadline_ms - view->now_ms < token->lease_ms / 2) {
+    if (code)
+        return code;
+    if (token->deadline_ms - view->now_ms < token->lease_ms / 2) {
         token->deadline_ms = view->now_ms + token->lease_ms;
         binding_doc_touch(&view->doc, BINDING_PART_TURNS);
     }
-    return code;
+    if (binding_believe_use(view, token))
+        binding_doc_touch(&view->doc, BINDING_PART_TURNS);
+    return BERTH_OK;
 }
 
 /* ------------------------------------------------------------------------ grants */

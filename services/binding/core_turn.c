@@ -207,6 +207,17 @@ enum berth_code binding_begin_turn(struct binding_view *view, const char *turn_i
     return BERTH_OK;
 }
 
+bool binding_believe_use(const struct binding_view *view, struct binding_token *token)
+{
+    const struct binding_bound *bound = &view->doc.bound;
+
+    if (token->sandbox_id[0] || !binding_young(view) || !bound->set ||
+        binding_condemned(&view->doc, bound->sandbox_id))
+        return false;
+    snprintf(token->sandbox_id, sizeof token->sandbox_id, "%s", bound->sandbox_id);
+    return true;
+}
+
 enum berth_code binding_renew_turn(struct binding_view *view, const char *turn_token,
                                    struct binding_plan *plan, struct berth_error *err)
 {
@@ -221,10 +232,7 @@ enum berth_code binding_renew_turn(struct binding_view *view, const char *turn_t
         code = binding_believe_turn(view, turn_token, &token, err);
     if (code)
         return code;
-    /* What it used may have been forgotten, with the write that named it: believed, too. */
-    if (!token->sandbox_id[0] && binding_young(view) && view->doc.bound.set &&
-        !binding_condemned(&view->doc, view->doc.bound.sandbox_id))
-        snprintf(token->sandbox_id, sizeof token->sandbox_id, "%s", view->doc.bound.sandbox_id);
+    (void)binding_believe_use(view, token);
     token->deadline_ms = view->now_ms + token->lease_ms;
     plan->expire_ms = token->deadline_ms;
     mark_active(view);

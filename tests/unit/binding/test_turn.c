@@ -308,6 +308,31 @@ START_TEST(acquire__turn_may_be_forgotten__sandbox_kept)
 }
 END_TEST
 
+/* The write that named what a turn uses was forgotten, and all that the turn asks for before
+ * the doubt is over has to look first: it is named again by that, and nothing rebuilt under it.
+ */
+START_TEST(acquire__name_forgotten__named_by_a_look)
+{
+    struct binding_want want = bench_want(BINDING_WANT_ENSURE, ATTEMPT("2"));
+    struct bench bench;
+    struct outcome turn, got;
+
+    bench_init(&bench);
+    bench_create(&bench, ATTEMPT("1"), "sb1", 1);
+    turn = bench_begin(&bench, "t");
+    bench_flip(&bench, 2);
+    bench.unsure = true;
+    want.turn_token = turn.token;
+    want.failed_sandbox_id = "sb1";
+    got = bench_acquire(&bench, want);
+    ck_assert_int_eq(got.decision, BINDING_VERIFY);
+    ck_reason(bench_abort(&bench, ATTEMPT("2"), got.fence).reason, "");
+    bench.unsure = false;
+    ck_assert_int_eq(bench_ensure(&bench, ATTEMPT("3"), "").decision, BINDING_USE);
+    bench_deinit(&bench);
+}
+END_TEST
+
 /* A turn that expired and was tidied away is not taken for a forgotten one while its sandbox is
  * being torn down. */
 START_TEST(renew_turn__tidied_and_condemned__refused_in_quarantine)
@@ -528,6 +553,7 @@ int main(void)
     tcase_add_test(tc, renew_turn__name_forgotten__named_while_young);
     tcase_add_test(tc, acquire__believed_turn_creates__registered_at_once);
     tcase_add_test(tc, acquire__turn_may_be_forgotten__sandbox_kept);
+    tcase_add_test(tc, acquire__name_forgotten__named_by_a_look);
     tcase_add_test(tc, renew_turn__tidied_and_condemned__refused_in_quarantine);
     tcase_add_test(tc, finish__expired_turn__dropped_and_told);
     tcase_add_test(tc, begin_turn__same_id_after_loss__anew);
