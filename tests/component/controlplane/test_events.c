@@ -397,7 +397,7 @@ static const struct {
     {"nobody", "", "", "", 1, BERTH_REASON_TENANT_NOT_FOUND},
     {"t1", "a b", "", "session_id", 1, BERTH_REASON_FIELD_INVALID},
     {"t1", "", "", "kinds", 0, BERTH_REASON_FIELD_INVALID},
-    {"t1", "", "", "kinds", 25, BERTH_REASON_FIELD_INVALID},
+    {"t1", "", "", "kinds", 99, BERTH_REASON_FIELD_INVALID},
     {"t1", "", "", "kinds", -1, BERTH_REASON_FIELD_INVALID},
     {"t1", "", "x", "after_cursor", 1, BERTH_REASON_FIELD_INVALID},
     {"t1", "", "12", "after_cursor", 1, BERTH_REASON_FIELD_INVALID},
