@@ -21,6 +21,20 @@ static enum berth_code choose_ids(struct chain_run *run, struct berth_error *err
     return chain_step(run, STEP(LOCKED), 5, err);
 }
 
+/* A bundle that is no good costs no sandbox. */
+static enum berth_code judge(struct chain_run *run, struct berth_error *err)
+{
+    struct chain_plan *plan = &run->plan;
+    enum berth_code code = BERTH_OK;
+
+    for (size_t i = 0; !code && i < plan->n_skills; i++) {
+        code = chain_judge(run, &plan->skills[i], err);
+        if (!code)
+            code = chain_check(run, err);
+    }
+    return code;
+}
+
 static enum berth_code open_sandbox(struct chain_run *run, struct berth_error *err)
 {
     const struct chain_plan *plan = &run->plan;
@@ -50,7 +64,7 @@ static enum berth_code upload(struct chain_run *run, struct berth_error *err)
     for (size_t i = 0; !code && i < plan->n_skills; i++) {
         struct chain_skill *skill = &plan->skills[i];
 
-        code = chain_judge(run, skill, work_host(run->work), err);
+        code = chain_fit(run, skill, work_host(run->work), err);
         if (!code)
             code = work_upload(run->work, skill->name, skill->tar_fd, skill->tar_size, err);
         if (!code)
@@ -138,6 +152,8 @@ enum berth_code chain_build(struct chain_run *run, struct berth_error *err)
     uint64_t skills_bytes = 0;
     enum berth_code code = choose_ids(run, err);
 
+    if (!code)
+        code = judge(run, err);
     if (!code)
         code = open_sandbox(run, err);
     if (!code)

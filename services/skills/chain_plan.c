@@ -73,7 +73,7 @@ static enum berth_code add_skills(struct chain_run *run, struct berth_error *err
 }
 
 enum berth_code chain_judge(struct chain_run *run, struct chain_skill *skill,
-                            const struct plan_host *host, struct berth_error *err)
+                            struct berth_error *err)
 {
     const struct bundle_source source = {
         .fd = skill->tar_fd, .size = skill->tar_size, .format = BUNDLE_FORMAT_TAR};
@@ -86,7 +86,7 @@ enum berth_code chain_judge(struct chain_run *run, struct chain_skill *skill,
         code = skills_policy_read(run->skills, operation->tenant_id, operation->config_id,
                                   &policy, err);
     if (!code)
-        code = bundle_judge(&source, skill->spool_fd, &policy.plan, host, &skill->verdict, err);
+        code = bundle_judge(&source, skill->spool_fd, &policy.plan, NULL, &skill->verdict, err);
     skills_policy_deinit(&policy);
     if (code)
         return code;
@@ -103,6 +103,27 @@ enum berth_code chain_judge(struct chain_run *run, struct chain_skill *skill,
                           "again",
                           skill->name);
     return BERTH_OK;
+}
+
+enum berth_code chain_fit(struct chain_run *run, struct chain_skill *skill,
+                          const struct plan_host *host, struct berth_error *err)
+{
+    const struct operation *operation = &run->grant.operation;
+    struct findings again = {0}; /* all told before */
+    struct skills_policy policy = {0};
+    enum berth_code code;
+
+    if (!host->has_uv)
+        return BERTH_OK; /* as it was judged */
+    plan_deinit(&skill->verdict.plan);
+    code = skills_policy_read(run->skills, operation->tenant_id, operation->config_id, &policy,
+                              err);
+    if (!code)
+        code = plan_make(&skill->verdict.bundle, &skill->verdict.skill, &policy.plan, host,
+                         &again, &skill->verdict.plan, err);
+    skills_policy_deinit(&policy);
+    findings_deinit(&again);
+    return code;
 }
 
 /* ---------------------------------------------------------------------------- what */

@@ -88,10 +88,13 @@ void chain_add_findings(struct chain_run *run, const struct findings *findings);
 BERTH_MUST_CHECK enum berth_code
 chain_make_plan(struct chain_run *run, const struct ledger *ledger, struct berth_error *err);
 void chain_plan_deinit(struct chain_plan *plan);
-/* Judge a bundle of the store by what the sandbox brings. */
+/* Judge a bundle of the store once more. Errors: BUNDLE_INVALID, FILE_CHANGED. */
 BERTH_MUST_CHECK enum berth_code chain_judge(struct chain_run *run, struct chain_skill *skill,
-                                             const struct plan_host *host,
                                              struct berth_error *err);
+/* Plan a judged one by what the sandbox brings. */
+BERTH_MUST_CHECK enum berth_code chain_fit(struct chain_run *run, struct chain_skill *skill,
+                                           const struct plan_host *host,
+                                           struct berth_error *err);
 
 /* ---- chain_build.c: from a sandbox to an active row */
 
