@@ -27,8 +27,11 @@ def equal(got, wanted, *text):
 
 
 def cases_of(module):
-    found = [(name, value) for name, value in module.items() if inspect.isfunction(value)
-             and name.count("__") >= 2 and value.__module__ == "__main__"]
+    own = [(name, value) for name, value in module.items() if inspect.isfunction(value) and value.__module__ == "__main__"]
+    unnamed = [name for name, _ in own if name.strip("_").count("__") == 1]
+    if unnamed:
+        raise ValueError(f"no sentence of three parts, and so no case: {unnamed}")
+    found = [(name, value) for name, value in own if name.count("__") >= 2]
     return sorted(found, key=lambda item: item[1].__code__.co_firstlineno)
 
 
