@@ -43,9 +43,9 @@ class Bench:
     def ref(self, session):
         return pb.common.SessionRef(tenant_id="default", session_id=session)
 
-    def resolve(self, session, image=None):
+    def resolve(self, session, image=None, config="local"):
         return call(self.control, SESSIONS + "ResolveSession", pb.control.ResolveSessionRequest(
-            session=self.ref(session), spec=pb.common.SessionSpec(config_id="local", image=image)), self.token)
+            session=self.ref(session), spec=pb.common.SessionSpec(config_id=config, image=image)), self.token)
 
     def delete(self, session):
         return call(self.control, SESSIONS + "DeleteSession", pb.control.DeleteSessionRequest(session=self.ref(session)),
@@ -410,10 +410,10 @@ def step_seconds(bench, operation, first, last):
     return times[last] - times[first]
 
 
-def installed(bench, files):
+def installed(bench, files, config="skilled"):
     """(operation, seconds to its end)"""
     begin = time.monotonic()
-    operation = bench.client.install_skill("skilled", bundles.pack(files)).operation.operation_id
+    operation = bench.client.install_skill(config, bundles.pack(files)).operation.operation_id
     while bench.client.operation(operation).state in (pb.skills.OPERATION_STATE_QUEUED, pb.skills.OPERATION_STATE_RUNNING):
         time.sleep(0.005)
     now = bench.client.operation(operation)
@@ -423,10 +423,12 @@ def installed(bench, files):
 
 
 def skills(bench):
-    """a bundle of 1,000 files and 50 MB sent and unpacked against tar x of it in the sandbox; an install without dependencies"""
+    """a bundle of 1,000 files and 50 MB sent and unpacked against tar x of it in the sandbox; an install without dependencies;
+    create from an image with ten skills against from base"""
     n, rounds = 1000 // bench.scale, 5 if bench.scale == 1 else 2
-    bench.client.configs.CreateConfig(pb.control.CreateConfigRequest(config=pb.control.SandboxConfig(
-        config_id="skilled", tenant_id="default", name="skilled", backend="local", template_id="base")))
+    for config in ("skilled", "ten"):
+        bench.client.configs.CreateConfig(pb.control.CreateConfigRequest(config=pb.control.SandboxConfig(
+            config_id=config, tenant_id="default", name=config, backend="local", template_id="base")))
     seconds = [installed(bench, bundles.simple("small", body=f"{k}\n"))[1] for k in range(rounds)]
     bench.table.at_most("install without dependencies, median", median(seconds), 2, "s")
     big = bundles.simple("big") | {f"data/{k % 10}/{k}": os.urandom(50000) for k in range(n)}
@@ -443,6 +445,14 @@ def skills(bench):
     bench.table.ratio_at_most(f"{n} files, {n // 20} MB sent and unpacked", median(sent) * 1000, "ms", "tar x",
                               median(unpacked) * 1000, 1.5)
     bench.client.delete("untar")
+    for k in range(10):
+        installed(bench, bundles.simple(f"one-of-ten-{k}", body=f"{k}\n") | {"data/blob": os.urandom(1 << 20)}, "ten")
+    base, ten = "ten-b-" + MARK, "ten-s-" + MARK
+    micros = bench.yard.rounds(bench.n(30), {
+        "base": ([bench.resolve(base), bench.run(base)], [bench.delete(base)]),
+        "ten": ([bench.resolve(ten, config="ten"), bench.run(ten)], [bench.delete(ten)])}, warm=3)
+    bench.table.ratio_at_most("create from an image with ten skills, median", median(micros["ten"]) / 1000, "ms", "from base",
+                              median(micros["base"]) / 1000, 1.3)
 
 
 # growth comes last: the sweeps over what it leaves would be in every other part.
