@@ -79,15 +79,32 @@ static enum berth_code upload(struct chain_run *run, struct berth_error *err)
     return code ? code : chain_step(run, STEP(UPLOADED), 30, err);
 }
 
+/* What went wrong did so for another skill than the operation's. */
+static void name_skill(const char *name, struct berth_error *err)
+{
+    char text[sizeof err->text];
+
+    if (!err)
+        return;
+    snprintf(text, sizeof text, "%s", err->text);
+    snprintf(err->text, sizeof err->text, "skill '%.64s': %.300s", name, text);
+}
+
 /* An external installer sees to those of its own skill. */
 static enum berth_code install(struct chain_run *run, struct berth_error *err)
 {
     const struct chain_plan *plan = &run->plan;
     enum berth_code code = BERTH_OK;
 
-    for (size_t i = 0; !code && i < plan->n_skills; i++)
-        if (!plan->skills[i].is_new || !run->grant.operation.external_installer)
-            code = work_dependencies(run->work, &plan->skills[i].verdict.plan, err);
+    for (size_t i = 0; !code && i < plan->n_skills; i++) {
+        const struct chain_skill *skill = &plan->skills[i];
+
+        if (skill->is_new && run->grant.operation.external_installer)
+            continue;
+        code = work_dependencies(run->work, &skill->verdict.plan, err);
+        if (code && !skill->is_new)
+            name_skill(skill->name, err);
+    }
     return code ? code : chain_step(run, STEP(DEPENDENCIES), 60, err);
 }
 

@@ -29,11 +29,21 @@ static enum berth_code make_list(struct chain_run *run, uint64_t generation, int
             BERTH__SKILLS__V1__SEVERITY__SEVERITY_WARNING)
             (void)json_array_append(warnings, finding);
     }
-    for (size_t i = 0; i < run->plan.n_skills; i++)
-        if (run->plan.skills[i].is_new &&
-            !image_put(list, image_skill(&run->plan.skills[i].verdict, warnings,
-                                         operation->operation_id, generation, now_ms)))
+    for (size_t i = 0; i < run->plan.n_skills; i++) {
+        json_t *skill;
+
+        if (!run->plan.skills[i].is_new)
+            continue;
+        skill = image_skill(&run->plan.skills[i].verdict, warnings, operation->operation_id,
+                            generation, now_ms);
+        if (!skill || !image_put(list, json_incref(skill)) ||
+            (operation->external_installer &&
+             json_object_set_new(skill, "external", json_true()) < 0)) {
+            json_decref(skill);
             return berth_fail(err, BERTH_REASON_OUT_OF_MEMORY, NULL);
+        }
+        json_decref(skill);
+    }
     return image_format(list, ret, err);
 }
 

@@ -47,6 +47,17 @@ static enum berth_code add_skill(struct chain_run *run, const char *name, const 
     return code;
 }
 
+static void say_external_lost(struct chain_run *run, const char *name)
+{
+    char text[256];
+
+    snprintf(text, sizeof text,
+             "an external installer prepared skill '%s': only its bundle was put in anew, and "
+             "the dependencies that the bundle declares; what else was done for it is gone",
+             name);
+    chain_find(run, "EXTERNAL_WORK_LOST", BERTH__SKILLS__V1__SEVERITY__SEVERITY_WARNING, text);
+}
+
 /* All that is wanted (but the new one) where it is built from the base, then the new one. */
 static enum berth_code add_skills(struct chain_run *run, struct berth_error *err)
 {
@@ -65,6 +76,8 @@ static enum berth_code add_skills(struct chain_run *run, struct berth_error *err
 
         if (!name || !digest)
             return berth_fail(err, BERTH_REASON_INTERNAL_BUG, "a list of skills is damaged");
+        if (json_is_true(json_object_get(skill, "external")))
+            say_external_lost(run, name);
         code = add_skill(run, name, digest, false, err);
     }
     if (!code && operation->kind == KIND(INSTALL))
@@ -204,7 +217,7 @@ static enum berth_code plan_again(struct chain_run *run, const struct ledger *le
 }
 
 /* The list as it is to be; what is put in beside it is counted separately. */
-static enum berth_code plan_list(struct chain_run *run, bool usable, struct berth_error *err)
+static void plan_list(struct chain_run *run, bool usable)
 {
     const struct operation *operation = &run->grant.operation;
     struct chain_plan *plan = &run->plan;
@@ -216,11 +229,12 @@ static enum berth_code plan_list(struct chain_run *run, bool usable, struct bert
         if (usable && bundle && strcmp(bundle, operation->bundle) == 0)
             plan->way = CHAIN_UNCHANGED;
         (void)image_remove(plan->list, operation->skill_name);
-        return BERTH_OK;
+        return;
     case KIND(UNINSTALL):
-        if (!image_remove(plan->list, operation->skill_name))
-            return berth_fail(err, BERTH_REASON_SKILL_NOT_FOUND, "no skill '%s' in the image",
-                              operation->skill_name);
+        if (!image_remove(plan->list, operation->skill_name)) {
+            plan->way = CHAIN_UNCHANGED; /* it was on its way, and overtaken */
+            return;
+        }
         plan->remove = plan->from_base ? NULL : operation->skill_name;
         break;
     default:
@@ -228,7 +242,6 @@ static enum berth_code plan_list(struct chain_run *run, bool usable, struct bert
     }
     if (json_array_size(plan->list) == 0)
         plan->way = plan->booted.row_id[0] ? CHAIN_CLEAR : CHAIN_UNCHANGED;
-    return BERTH_OK;
 }
 
 enum berth_code chain_make_plan(struct chain_run *run, const struct ledger *ledger,
@@ -253,7 +266,7 @@ enum berth_code chain_make_plan(struct chain_run *run, const struct ledger *ledg
     plan->below_bytes = live && !plan->from_base ? live->image_bytes : 0;
     code = image_wanted(ledger, &plan->list, err);
     if (!code)
-        code = plan_list(run, berth_image_usable(config), err);
+        plan_list(run, berth_image_usable(config));
     if (!code && plan->way == CHAIN_BUILD) {
         if (plan->from_base)
             say_why_from_base(run, ledger);

@@ -452,20 +452,38 @@ static void stop_beating(struct chain_run *run)
     run->is_beating = false;
 }
 
-static void conclude(struct chain_run *run, enum berth_code code, const struct berth_error *err)
+/* A step that was stopped cannot tell by what. */
+static enum berth_code tell_why(const struct chain_run *run, enum berth_code code,
+                                struct berth_error *err)
+{
+    struct berth_error why = {0};
+    enum berth_code real =
+        code == BERTH_CANCELLED ? chain_check((struct chain_run *)run, &why) : BERTH_OK;
+
+    if (real)
+        *err = why;
+    return real ? real : code;
+}
+
+static void conclude(struct chain_run *run, enum berth_code code, struct berth_error *err)
 {
     struct operation *operation = &run->grant.operation;
-    bool leaves = code && (err->reason == BERTH_REASON_DRAINING || code == BERTH_UNKNOWN);
+    bool leaves;
 
+    code = tell_why(run, code, err);
+    /* At the end of the process the next start goes on, or takes the sandbox away: that may
+     * take long. */
+    leaves = code && (atomic_load(run->stopping) || err->reason == BERTH_REASON_DRAINING ||
+                      code == BERTH_UNKNOWN);
     if (code && code != BERTH_CANCELLED)
         berth_info("an operation did not get through", "operation", operation->operation_id,
                    "error", err->text);
     if (!code && run->flipped)
         finish(run);
-    else if (code && !leaves && !atomic_load(&run->lost) && !atomic_load(run->stopping))
+    if (leaves || atomic_load(&run->lost))
+        run->work = work_close(run->work, !atomic_load(run->stopping));
+    else
         close_session(run);
-    /* At the end of the process the next start takes the sandbox away: that may take long. */
-    run->work = work_close(run->work, !atomic_load(run->stopping));
     stop_beating(run);
     if (atomic_load(&run->lost))
         return;
@@ -473,8 +491,7 @@ static void conclude(struct chain_run *run, enum berth_code code, const struct b
         operation_leave(run->skills, &run->grant);
         return;
     }
-    if (!atomic_load(run->stopping))
-        operation->session_id[0] = 0;
+    operation->session_id[0] = 0;
     set_result(run, code, err);
     end(run);
 }

@@ -5,7 +5,8 @@
  *   name, version, description, path (as message Skill shows them), bundle (hex content
  *   digest), generation (it came in with), operation_id, update_ms, restricts_tools,
  *   disable_model_invocation, hidden_from_users, allowed_tools, env_names (arrays of strings),
- *   warnings (as of struct operation), n_files, size_bytes.
+ *   warnings (as of struct operation), n_files, size_bytes; external (true: prepared by an
+ *   external installer, absent: not).
  * What is wanted in a config's image is the list of the row that its pointer names. */
 #pragma once
 

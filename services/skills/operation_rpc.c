@@ -39,8 +39,11 @@ enum berth_code operation_check_reach(const struct berth_call *call,
                                       struct berth_error *err)
 {
     const struct berth_principal *who = berth_principal_of(call);
+    char session_id[sizeof operation->session_id];
 
-    if (who && ((who->session_id[0] && strcmp(who->session_id, operation->session_id) != 0) ||
+    /* Of an ended one, too, whose session is gone: its installer learns how it ended. */
+    snprintf(session_id, sizeof session_id, "sk.%s", operation->row_id);
+    if (who && ((who->session_id[0] && strcmp(who->session_id, session_id) != 0) ||
                 (who->config_id[0] && strcmp(who->config_id, operation->config_id) != 0)))
         return not_found(operation->operation_id, err);
     return BERTH_OK;

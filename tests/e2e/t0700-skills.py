@@ -285,10 +285,13 @@ def external_installer__with_its_token__works_as_root_and_finishes(suite):
     agent.skills.FinishInstallation(K.FinishInstallationRequest(
         tenant_id="default", operation_id=operation.operation_id, ok=True))
     done(suite, operation)
+    tap.equal(agent.operation(operation.operation_id).state, K.OPERATION_STATE_DONE)
     why = refusal(agent.run, session, "true")
     tap.equal(why.reason, "SESSION_DELETED")
     api.resolve("agented", config="many-3")
     tap.equal(shell(suite, "agented", f"cat {ROOT}agentic/made; stat -c %U {ROOT}agentic/made"), "made\nroot\n")
+    rebuilt = done(suite, api.skills.RebuildImage(K.RebuildImageRequest(tenant_id="default", config_id="many-3")).operation)
+    tap.check("EXTERNAL_WORK_LOST" in [each.code for each in rebuilt.findings], rebuilt)
 
 
 def with_index(suite, command):
