@@ -41,7 +41,10 @@ def run(words, build, environment):
         own_tmp = "true" if ROOT.parts[1] == "tmp" else "mount -t tmpfs -o mode=1777 tmpfs /tmp"
         words = ["setpriv", "--pdeathsig", "KILL", "unshare", "--pid", "--fork", "--kill-child", "--mount-proc",
                  "sh", "-c", own_tmp + ' && exec "$@"', "watched", *words]
-    with tempfile.TemporaryFile() as out:
+    # Where /tmp cannot be its own, files that valgrind names after process 1 must still not meet.
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryDirectory() as folder:
+        if ROOT.parts[1] == "tmp":
+            environment = {**environment, "TMPDIR": folder}
         try:
             done = subprocess.run(words, cwd=build, env={**os.environ, **environment}, check=False,
                                   stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
