@@ -85,7 +85,7 @@ def one_kill(suite, draw, number):
         return now if now.state in ENDED else None
     now = wait_for(ended, 90, said, step=0.05)
     live = image(suite)
-    if victim == STOPPED:  # a restart by the book costs nobody anything
+    if victim == STOPPED:  # the next start goes on with it
         tap.equal(now.state, K.OPERATION_STATE_DONE, said, now.message)
     if now.state == K.OPERATION_STATE_DONE:
         tap.equal((live.generation, live.snapshot_id), (now.generation, now.snapshot_id), said)
